@@ -1,0 +1,132 @@
+"""
+Settings: frozen values, from the environment and flags. Nothing here opens, connects or imports anything.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import attrs
+
+from agent_harness.errors import ConfigError
+
+__all__ = ["DEFAULT_BASE_URL", "DEFAULT_MODEL", "Limits", "ProviderSettings", "Settings", "load_settings"]
+
+DEFAULT_BASE_URL = "https://api.openai.com/v1"
+DEFAULT_MODEL = "gpt-5-mini"
+
+Api = Literal["responses", "chat"]
+
+
+@attrs.frozen(kw_only=True)
+class ProviderSettings:
+    """
+    One model server. Times are seconds.
+
+    Args:
+        name: what agents call it by (``agent.provider``).
+        api: its wire dialect.
+        base_url: URL up to and including ``/v1``.
+        api_key: the key, or None; then it is read from the environment variable ``api_key_env`` at each start.
+        needs_key: False for servers that want none.
+        model: what an agent without a model gets.
+        headers: sent with each request.
+        extra_body: merged into each request body.
+        connect_timeout_s, idle_timeout_s: bounds on connecting, and on silence between two events of a stream (comments do
+            not count).
+        max_retries, retry_base_s, retry_cap_s: retries before the first output; the wait doubles from the base, and is
+            never longer than the cap, whatever ``Retry-After`` asks.
+        system_role: role of the instructions in Chat Completions.
+        max_tokens_field: name of the output bound in Chat Completions.
+        merge_user_messages: join neighbouring user messages (for templates that demand alternating roles).
+        tool_output_parts: False for servers that take only text as a tool's output.
+        replay_reasoning_content: which turns' ``reasoning_content`` is sent back in Chat Completions.
+    """
+
+    name: str = "default"
+    api: Api = "responses"
+    base_url: str = DEFAULT_BASE_URL
+    api_key: str | None = attrs.field(default=None, repr=False)
+    api_key_env: str | None = "OPENAI_API_KEY"
+    needs_key: bool = True
+    model: str | None = DEFAULT_MODEL
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    extra_body: Mapping[str, Any] = attrs.field(factory=dict)
+    connect_timeout_s: float = 10.0
+    idle_timeout_s: float = 300.0
+    max_retries: int = 2
+    retry_base_s: float = 0.5
+    retry_cap_s: float = 30.0
+    system_role: Literal["system", "developer", "user"] = "system"
+    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
+    merge_user_messages: bool = False
+    tool_output_parts: bool = True
+    replay_reasoning_content: Literal["never", "turn", "always"] = "always"
+
+    def key(self) -> str | None:
+        """
+        The key in force: ``api_key``, else what the environment variable holds, else None.
+        """
+        if self.api_key:
+            return self.api_key
+        return (os.environ.get(self.api_key_env) or None) if self.api_key_env else None
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """
+    Bounds of the engine and the server. Sizes are bytes, times seconds.
+    """
+
+    body_bytes: int = 16 * 1024 * 1024
+    sessions: int = 10_000
+    queued_messages: int = 100
+    replay_events: int = 1_000
+    replay_idle_s: float = 600.0
+    ping_s: float = 10.0
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """
+    Everything the server is told from outside.
+    """
+
+    providers: tuple[ProviderSettings, ...] = (ProviderSettings(),)
+    default_provider: str = "default"
+    limits: Limits = Limits()
+    host: str = "127.0.0.1"
+    port: int = 8787
+
+
+def load_settings(
+    *,
+    model: str | None = None,
+    api: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    max_sessions: int | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """
+    Settings from flags and the environment (``OPENAI_API_KEY``, ``OPENAI_BASE_URL``); a flag wins.
+
+    Raises:
+        ConfigError: a value cannot be used.
+    """
+    env = os.environ if environ is None else environ
+    if api not in (None, "responses", "chat"):
+        raise ConfigError(f"--api is {api!r}; write responses or chat.")
+    base_url = env.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL
+    if not base_url.startswith(("http://", "https://")):
+        raise ConfigError(f"OPENAI_BASE_URL is {base_url!r}; it must begin with http:// or https://.")
+    if max_sessions is not None and max_sessions < 1:
+        raise ConfigError(f"--max-sessions is {max_sessions}; it must be at least 1.")
+    provider = ProviderSettings(
+        api="chat" if api == "chat" else "responses",
+        base_url=base_url.rstrip("/"),
+        api_key=env.get("OPENAI_API_KEY") or None,
+        model=model or DEFAULT_MODEL,
+    )
+    limits = Limits() if max_sessions is None else Limits(sessions=max_sessions)
+    return Settings(providers=(provider,), limits=limits, host=host or "127.0.0.1", port=8787 if port is None else port)

@@ -1,0 +1,3 @@
+"""
+Who moves: sessions, turns and followers. asyncio only; no HTTP, no vendor.
+"""

@@ -1,0 +1,218 @@
+"""
+The feed of one session: numbers events, keeps the newest, and lets any number of followers read them at their own pace.
+
+A follower has no queue of its own. It holds the number it has read up to and takes what is kept after it; one that falls
+behind what is kept is cut. So a slow follower costs nothing, and slows nobody.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+
+import attrs
+
+from agent_harness.protocol.encode import encode_event
+from agent_harness.protocol.events import Event, OutputItemDone, SessionGap, SessionLagged
+
+__all__ = ["Feed", "Follower", "Published"]
+
+
+@attrs.define(eq=False)
+class Published:
+    """
+    An event as followers get it. ``seq`` is its number, or for one that has none the newest number it takes in; ``at`` is
+    Unix seconds.
+    """
+
+    seq: int
+    event: Event
+    at: float
+    numbered: bool = True
+    _frame: bytes | None = None
+
+    @property
+    def frame(self) -> bytes:
+        """
+        The event as one SSE frame, encoded once.
+        """
+        if self._frame is None:
+            self._frame = encode_event(self.event, self.seq, self.at, numbered=self.numbered)
+        return self._frame
+
+
+class Feed:
+    """
+    Args:
+        keep: how many of the newest events are kept for followers that come late or back.
+    """
+
+    __slots__ = ("_followers", "_kept", "closed", "seq")
+
+    def __init__(self, keep: int) -> None:
+        self.seq = 0
+        self.closed = False
+        self._kept: deque[Published] = deque(maxlen=keep)
+        self._followers: list[Follower] = []
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def followers(self) -> int:
+        """
+        How many follow now.
+        """
+        return len(self._followers)
+
+    @property
+    def first_seq(self) -> int | None:
+        """
+        The oldest number that is kept.
+        """
+        return self._kept[0].seq if self._kept else None
+
+    def publish(self, event: Event) -> None:
+        """
+        Give *event* the next number and let every follower know. Takes no step of its own: no await, no task.
+        """
+        self.seq += 1
+        self._kept.append(Published(self.seq, event, time.time()))
+        if self._followers:
+            self._wake()
+
+    def since(self, seq: int) -> list[Published]:
+        """
+        The events after number *seq*; all of them must be kept.
+        """
+        count = self.seq - seq
+        return list(islice(self._kept, len(self._kept) - count, None)) if count else []
+
+    def kept(self) -> list[Published]:
+        """
+        Everything that is kept, oldest first.
+        """
+        return list(self._kept)
+
+    def forget(self) -> None:
+        """
+        Keep nothing; followers that have not read all of it are cut.
+        """
+        self._kept.clear()
+        self._wake()
+
+    def close(self) -> None:
+        """
+        End every follower once it has read what is there.
+        """
+        self.closed = True
+        self._wake()
+
+    def follow(
+        self, opening: Event, open_calls: list[OutputItemDone], after: str | None = None, *, seq: int | None = None
+    ) -> "Follower":
+        """
+        Attach a follower. First frame, replay and subscription are this one step.
+
+        Args:
+            opening: the first, unnumbered event.
+            open_calls: told again to a follower that gave no number.
+            after: the number the follower has read up to, as it gave it; None for from now on.
+            seq: the number the first event bears, from which a reader that got no further may resume; the newest if None.
+        """
+        now = time.time()
+        first = [Published(self.seq if seq is None else seq, opening, now, numbered=False)]
+        if after is None:
+            first += [Published(self.seq, event, now, numbered=False) for event in open_calls]
+        else:
+            first += self._replay(after, now)
+        follower = Follower(self, first, self.seq)
+        self._followers.append(follower)
+        return follower
+
+    def _replay(self, after: str, now: float) -> list[Published]:
+        number = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else -1
+        if 0 <= number <= self.seq and self.seq - number <= len(self._kept):
+            return self.since(number)
+        gap = SessionGap(after[:64], self.first_seq)
+        return [Published(self.seq, gap, now, numbered=False), *self._kept]
+
+    def _wake(self) -> None:
+        oldest = self.seq - len(self._kept)
+        cut = [follower for follower in self._followers if not follower.wake(oldest)]
+        for follower in cut:
+            follower.cut()
+
+    def detach(self, follower: "Follower") -> None:
+        """
+        Forget a follower; harmless if it is gone.
+        """
+        if follower in self._followers:
+            self._followers.remove(follower)
+
+
+class Follower:
+    """
+    One reader of a feed. ``lagged`` tells that it was cut; ``on_cut`` is called at that moment, if set.
+    """
+
+    __slots__ = ("_closed", "_feed", "_first", "_seq", "_waiter", "lagged", "on_cut")
+
+    def __init__(self, feed: Feed, first: list[Published], seq: int) -> None:
+        self._feed = feed
+        self._first = first
+        self._seq = seq
+        self._waiter: asyncio.Future[None] | None = None
+        self.lagged = self._closed = False
+        self.on_cut: Callable[[], None] | None = None
+
+    async def take(self) -> list[Published]:
+        """
+        Wait for events and take all that are there; an empty list is the end: the feed was closed, or this follower was
+        cut (then ``session.lagged`` was its last event).
+        """
+        while True:
+            if self._first:
+                first, self._first = self._first, []
+                return first
+            if self.lagged or self._closed:
+                return []
+            ready = self._feed.since(self._seq)
+            if ready:
+                self._seq = ready[-1].seq
+                return ready
+            if self._feed.closed:
+                return []
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    def wake(self, oldest: int) -> bool:
+        """
+        Let the reader look again. False: what it has not read is no longer kept (*oldest* is the number before that).
+        """
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        return self._seq >= oldest
+
+    def cut(self) -> None:
+        """
+        Give up on this follower: it fell behind.
+        """
+        self._feed.detach(self)
+        self.lagged = True
+        self._first = [Published(self._feed.seq, SessionLagged(), time.time(), numbered=False)]
+        if self.on_cut is not None:
+            self.on_cut()
+
+    def close(self) -> None:
+        """
+        Stop following; a reader that waits gets the end. Harmless at any time.
+        """
+        self._feed.detach(self)
+        self._closed = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,213 @@
+"""
+The harness: all sessions of one process, and the models they call.
+"""
+
+import asyncio
+import time
+import warnings
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from agent_harness.config import Limits
+from agent_harness.engine.session import Session
+from agent_harness.errors import ModelError, NotFound, RateLimited, Unavailable
+from agent_harness.llm.base import Model
+from agent_harness.protocol.commands import CreateSession, ForkSession
+from agent_harness.protocol.seeding import copy_items, seed_transcript
+
+__all__ = ["Harness"]
+
+SWEEP_S = 60.0
+"""How often idle sessions are looked through for events that need not be kept, in seconds."""
+
+CLOSE_WAIT_S = 5.0
+"""How long `Harness.aclose` waits for model streams to let go, in seconds."""
+
+
+class Harness:
+    """
+    Sessions by id. Belongs to the event loop it is first used on; close it with ``await aclose()`` or ``async with``.
+
+    Args:
+        models: by provider name.
+        default_provider: the provider of agents that name none.
+        limits: bounds; the engine's are ``sessions``, ``queued_messages``, ``replay_events`` and ``replay_idle_s``.
+    """
+
+    def __init__(
+        self, models: Mapping[str, Model], *, default_provider: str = "default", limits: Limits | None = None
+    ) -> None:
+        self.models = dict(models)
+        self.default_provider = default_provider
+        self.limits = limits or Limits()
+        self.closed = False
+        self._sessions: dict[str, Session] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> "Harness":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        if not self.closed and self._sessions:
+            warnings.warn(f"{self!r} was never closed; await its aclose().", ResourceWarning, stacklevel=2, source=self)
+
+    def __repr__(self) -> str:
+        return f"<Harness sessions={len(self._sessions)} turns={len(self._tasks)}>"
+
+    # What sessions need of it.
+
+    @property
+    def queued_messages(self) -> int:
+        """
+        How many messages may wait in a session.
+        """
+        return self.limits.queued_messages
+
+    @property
+    def replay_events(self) -> int:
+        """
+        How many events a session keeps.
+        """
+        return self.limits.replay_events
+
+    def find_model(self, provider: str) -> Model:
+        """
+        The model of *provider*.
+
+        Raises:
+            ModelError: there is none (``provider_not_found``).
+        """
+        model = self.models.get(provider)
+        if model is None:
+            known = ", ".join(self.models) or "none"
+            raise ModelError(f"There is no provider {provider!r}; this server has: {known}.", code="provider_not_found")
+        return model
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """
+        Run a turn in a task that the harness holds on to.
+        """
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # Sessions.
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def running_turns(self) -> int:
+        """
+        How many turns run or are parked.
+        """
+        return len(self._tasks)
+
+    def sessions(self) -> list[Session]:
+        """
+        All sessions, oldest first.
+        """
+        return list(self._sessions.values())
+
+    def create(self, command: CreateSession) -> Session:
+        """
+        Make a session.
+
+        Raises:
+            NotFound: there is no agent of that name.
+            RateLimited: there are too many sessions.
+            Unavailable: the harness is closed.
+        """
+        self._check_room()
+        if command.agent_id is not None:
+            raise NotFound(f"This server has no agent {command.agent_id!r}.", code="unknown_agent", param="agent_id")
+        return self._add(
+            Session(self, command.agent, dict(command.metadata), seed_transcript(command.items, int(time.time())))
+        )
+
+    def get(self, session_id: str) -> Session:
+        """
+        The session with that id.
+
+        Raises:
+            NotFound: there is none.
+        """
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise NotFound("There is no such session; it may have been deleted.", code="unknown_session")
+        return session
+
+    def fork(self, source: Session, command: ForkSession) -> Session:
+        """
+        A new idle session with the settled items of *source*; the source is untouched.
+
+        Raises:
+            NotFound: no settled item has that id.
+            RateLimited: there are too many sessions.
+            Unavailable: the harness is closed.
+        """
+        self._check_room()
+        try:
+            items = copy_items(source.transcript, command.up_to_item_id)
+        except KeyError:
+            message = "No settled item of this session has that id."
+            raise NotFound(message, code="unknown_item", param="up_to_item_id") from None
+        transcript = seed_transcript(items, int(time.time()))
+        return self._add(Session(self, source.agent, dict(source.metadata), transcript))
+
+    async def delete(self, session: Session) -> None:
+        """
+        End a session and forget it.
+        """
+        self._sessions.pop(session.id, None)
+        await session.delete()
+
+    async def aclose(self) -> None:
+        """
+        End every session; idempotent. Turns end as interrupted, followers get the end of their stream.
+        """
+        self.closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for session in self.sessions():
+            session.stop()
+        self._sessions.clear()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=CLOSE_WAIT_S)
+        for model in self.models.values():
+            close = getattr(model, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _check_room(self) -> None:
+        if self.closed:
+            raise Unavailable("The server is shutting down; try another, or again later.", code="shutting_down")
+        if len(self._sessions) >= self.limits.sessions:
+            raise RateLimited(
+                f"There are {len(self._sessions)} sessions, the most this server holds. Delete some first.",
+                code="too_many_sessions",
+            )
+
+    def _add(self, session: Session) -> Session:
+        self._sessions[session.id] = session
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+        return session
+
+    def _sweep(self) -> None:
+        """
+        Forget the events of sessions that have been idle for long. One timer for all sessions, none while there are none.
+        """
+        oldest = time.time() - self.limits.replay_idle_s
+        for session in self._sessions.values():
+            if session.response_id is None and session.updated_at <= oldest and len(session.feed):
+                session.feed.forget()
+        self._sweeper = None
+        if self._sessions:
+            self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)

@@ -1,0 +1,68 @@
+"""
+The loop of one turn, driven by the transcript's step.
+
+It decides nothing by itself: it asks the session what comes next, carries the model's deltas to the session's methods,
+and ends when its turn is over, whoever ended it.
+"""
+
+import logging
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from agent_harness.errors import ModelError
+from agent_harness.llm.base import Ended
+from agent_harness.protocol.transcript import Step
+
+if TYPE_CHECKING:
+    from agent_harness.engine.session import Session
+
+__all__ = ["TurnOver", "run_turn"]
+
+log = logging.getLogger(__name__)
+
+
+class TurnOver(Exception):  # noqa: N818 - no error: the turn was ended by someone else meanwhile
+    """
+    The turn that wants to write is no longer the running one.
+    """
+
+
+async def run_turn(session: "Session", turn_id: str) -> None:
+    """
+    Run the turn *turn_id* of *session* to its end.
+
+    Model failures end the turn ``response.failed``. Returns quietly when the turn was ended from outside.
+    """
+    try:
+        while session.step_of(turn_id) is not Step.IDLE:
+            if session.step_of(turn_id) is Step.AWAIT_RESULTS:
+                await session.wait_for_results(turn_id)
+            else:
+                await call_model(session, turn_id)
+    except TurnOver:
+        return
+    except ModelError as error:
+        session.fail(turn_id, error)
+    except Exception:
+        log.exception("turn %s of session %s failed by a fault of the harness or its model", turn_id, session.id)
+        message = "The turn failed by an internal error; the server's log has the details."
+        session.fail(turn_id, ModelError(message, code="internal_error"))
+
+
+async def call_model(session: "Session", turn_id: str) -> None:
+    """
+    One model call: request, deltas, end.
+
+    Raises:
+        ModelError: the call failed, or its stream stopped without an end.
+        TurnOver: the turn was ended meanwhile.
+    """
+    model, request = session.begin_model_call(turn_id)
+    stream: Any = model.stream(request)
+    async with aclosing(stream):
+        async for delta in stream:
+            if isinstance(delta, Ended):
+                session.end_answer(turn_id, delta)
+                return
+            session.take_delta(turn_id, delta)
+    raise ModelError("The model's answer stopped before its end.", code="upstream_disconnected")

@@ -1,0 +1,3 @@
+"""
+Who answers: one file per wire dialect.
+"""

@@ -1,0 +1,357 @@
+"""
+From a `Request` to the body of a Chat Completions call. Pure, and the same bytes for the same request.
+
+=====================================  ================================================================================
+in the transcript                      in ``messages``
+=====================================  ================================================================================
+instructions                           the first message, with the provider's ``system_role``
+a user message                         ``content`` is a string for one text, else a list of parts
+an answer of the model                 ONE assistant message: its texts as a string (``""`` when there is none: llama.cpp
+                                       refuses null), its calls, and its reasoning under the key it came under
+an output                              one ``tool`` message, always a string; several texts are joined by line feeds
+an image or file in an output          a line of text in its place, and itself in one user message behind the answer's last
+                                       output, since a ``tool`` message takes text only and nothing may stand between.
+                                       Without ``tool_output_parts`` the line says that it was left out
+an image by file id, a file by URL     a line of text: Chat Completions has no form for them
+neighbouring user messages             one message, with ``merge_user_messages``
+=====================================  ================================================================================
+
+Reasoning goes back only to the provider and model that wrote it. ``extra_body`` wins over every field but ``messages`` and
+``stream``; a null in it takes the field out, for servers that refuse one (``stream_options``).
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from agent_harness.config import ProviderSettings
+from agent_harness.llm.base import Request
+from agent_harness.protocol.blocks import Block
+from agent_harness.protocol.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    InputFile,
+    InputImage,
+    Message,
+    Part,
+    Provenance,
+    Refusal,
+)
+from agent_harness.protocol.tools import NO_ARGUMENTS, NamedChoice, Tool, clean_text
+
+__all__ = ["REASONING_KEYS", "encode_body", "output_limit"]
+
+REASONING_KEYS = ("reasoning_content", "reasoning")
+"""
+Keys under which servers stream reasoning: DeepSeek's, and that of OpenRouter, vLLM and Ollama.
+"""
+
+_LIMIT_FIELDS = ("max_completion_tokens", "max_tokens")
+
+
+def encode_body(request: Request, settings: ProviderSettings) -> bytes:
+    """
+    The JSON body for *request*. Uses and extends ``request.cache``.
+    """
+    fields = _encode(_build_fields(request, settings))
+    return b"".join((fields[:-1], b',"messages":[', *_encode_messages(request, settings), b"]}"))
+
+
+def output_limit(request: Request, settings: ProviderSettings) -> int | None:
+    """
+    The bound on output tokens that the request asks for, by the agent or by ``extra_body``.
+    """
+    bounds = (request.max_output_tokens, *(settings.extra_body.get(name) for name in _LIMIT_FIELDS))
+    return next((bound for bound in bounds if isinstance(bound, int) and not isinstance(bound, bool)), None)
+
+
+# The fields beside the messages.
+
+
+def _build_fields(request: Request, settings: ProviderSettings) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "model": request.model or settings.model,
+        "stream_options": {"include_usage": True},
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        settings.max_tokens_field: request.max_output_tokens,
+        "reasoning_effort": (request.reasoning or {}).get("effort"),
+        "verbosity": (request.text or {}).get("verbosity"),
+        "response_format": _response_format((request.text or {}).get("format")),
+    }
+    if request.tools:
+        # OpenAI refuses both fields where no tools are offered.
+        choice = request.tool_choice
+        fields["tools"] = [_tool(tool) for tool in request.tools]
+        fields["tool_choice"] = _named(choice) if isinstance(choice, NamedChoice) else choice
+        fields["parallel_tool_calls"] = request.parallel_tool_calls
+    fields.update(settings.extra_body)
+    fields.pop("messages", None)
+    fields["stream"] = True
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description is not None:
+        function["description"] = tool.description
+    # A null schema is refused by some servers, and a missing `strict` is read as true by others.
+    function["parameters"] = NO_ARGUMENTS if tool.parameters is None else tool.parameters
+    function["strict"] = tool.strict
+    return {"type": "function", "function": function}
+
+
+def _named(choice: NamedChoice) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": choice.name}}
+
+
+def _response_format(given: Any) -> Any:
+    """
+    The Responses API's ``text.format`` in this dialect, which nests what the schema needs below ``json_schema``.
+    """
+    if not isinstance(given, Mapping) or given.get("type") == "text":
+        return None
+    if given.get("type") != "json_schema" or "json_schema" in given:
+        return given
+    schema = {name: value for name, value in given.items() if name != "type" and value is not None}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+# The messages.
+
+
+def _encode_messages(request: Request, settings: ProviderSettings) -> list[bytes | bytearray]:
+    """
+    The messages as bytes, the kept ones first. The instructions stand before the first block's, and so in the key: what was
+    kept with other instructions is of no use.
+    """
+    cache = request.cache
+    key = ("chat", request.provider, request.model or settings.model or "", request.instructions or "")
+    stable = _count_stable(request, settings)
+    if cache.key != key or cache.count > stable:
+        cache.reset(key)
+    if stable > cache.count:
+        new = _encode_range(request, settings, cache.count, stable)
+        if cache.data:
+            cache.data += b","
+        cache.data += new
+        cache.count = stable
+    tail = _encode_range(request, settings, stable, len(request.blocks))
+    return [cache.data, b"," if cache.data and tail else b"", tail]
+
+
+def _count_stable(request: Request, settings: ProviderSettings) -> int:
+    """
+    How many blocks give the same bytes in every later request: the closed ones, without those that lose their reasoning
+    when their turn is over, and without a user message that the next one will be joined to.
+    """
+    blocks, stable = request.blocks, request.closed
+    if settings.replay_reasoning_content == "turn":
+        for index in range(_last_user(blocks) + 1, stable):
+            if _find_reasoning(blocks[index], request, settings):
+                stable = index
+                break
+    if settings.merge_user_messages:
+        while stable and _ends_as_user(blocks[stable - 1], settings) and _begins_as_user(blocks, stable):
+            stable -= 1
+    return stable
+
+
+def _last_user(blocks: Sequence[Block]) -> int:
+    return next((index for index in range(len(blocks) - 1, -1, -1) if blocks[index].is_user), -1)
+
+
+def _begins_as_user(blocks: Sequence[Block], index: int) -> bool:
+    return index >= len(blocks) or blocks[index].is_user
+
+
+def _ends_as_user(block: Block, settings: ProviderSettings) -> bool:
+    return block.is_user or any(_read_output(output, settings)[1] for output in block.outputs)
+
+
+def _encode_range(request: Request, settings: ProviderSettings, start: int, end: int) -> bytes:
+    """
+    The messages of ``blocks[start:end]`` as bytes, behind the instructions if it is the first range.
+    """
+    blocks, replay = request.blocks, settings.replay_reasoning_content
+    first_replayed = {"never": len(blocks), "always": 0, "turn": _last_user(blocks) + 1}[replay]
+    messages: list[dict[str, Any]] = []
+    if start == 0 and request.instructions:
+        messages.append({"role": settings.system_role, "content": request.instructions})
+    for index in range(start, end):
+        block = blocks[index]
+        if block.is_user:
+            messages += [_user_message(item) for item in block.items if isinstance(item, Message)]
+        else:
+            reasoning = _find_reasoning(block, request, settings) if index >= first_replayed else {}
+            messages += _answer_messages(block, reasoning, settings)
+    if settings.merge_user_messages:
+        messages = _merge(messages)
+    return b",".join(_encode(message) for message in messages)
+
+
+def _find_reasoning(block: Block, request: Request, settings: ProviderSettings) -> dict[str, str]:
+    """
+    The answer's reasoning by the key it came under, as far as it is this provider's and model's own.
+    """
+    found: dict[str, str] = {}
+    for item in block.items:
+        own = item.provenance
+        if own is None or not _is_own(own, request, settings):
+            continue
+        for key in REASONING_KEYS:
+            text = own.data.get(key)
+            if isinstance(text, str):
+                found[key] = found.get(key, "") + text
+    return found
+
+
+def _is_own(own: Provenance, request: Request, settings: ProviderSettings) -> bool:
+    return own.provider == request.provider and own.model in (request.model or "", request.model or settings.model)
+
+
+def _user_message(message: Message) -> dict[str, Any]:
+    parts = [_user_part(part) for part in message.content]
+    if not parts:
+        return {"role": "user", "content": ""}
+    if len(parts) == 1 and parts[0]["type"] == "text":
+        return {"role": "user", "content": parts[0]["text"]}
+    return {"role": "user", "content": parts}
+
+
+def _user_part(part: Part) -> dict[str, Any]:
+    value = _show(part)
+    return {"type": "text", "text": value} if isinstance(value, str) else value
+
+
+def _answer_messages(block: Block, reasoning: Mapping[str, str], settings: ProviderSettings) -> list[dict[str, Any]]:
+    texts = ["".join(_text_of(part) for part in item.content) for item in block.items if isinstance(item, Message)]
+    calls = [_call(item) for item in block.items if isinstance(item, FunctionCall)]
+    answer: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(text for text in texts if text), **reasoning}
+    if calls:
+        answer["tool_calls"] = calls
+    messages, shown = [answer], []
+    for output in block.outputs:
+        text, media = _read_output(output, settings)
+        messages.append({"role": "tool", "tool_call_id": output.call_id, "content": text})
+        shown += media
+    if shown:
+        messages.append({"role": "user", "content": shown})
+    return messages
+
+
+def _call(item: FunctionCall) -> dict[str, Any]:
+    return {
+        "id": item.call_id,
+        "type": "function",
+        "function": {"name": item.name, "arguments": item.arguments},
+    }
+
+
+def _read_output(output: FunctionCallOutput, settings: ProviderSettings) -> tuple[str, list[dict[str, Any]]]:
+    """
+    What the ``tool`` message says, and the parts that must be shown in a user message.
+    """
+    head = "Error: " if output.is_error else ""
+    if isinstance(output.output, str):
+        return head + output.output, []
+    lines: list[str] = []
+    media: list[dict[str, Any]] = []
+    count = 0
+    for part in output.output:
+        value = _show(part)
+        if isinstance(value, str):
+            lines.append(value)
+            continue
+        count += 1
+        name = f"{'image' if isinstance(part, InputImage) else 'file'} {count} of the output of {output.call_id}"
+        if settings.tool_output_parts:
+            lines.append(f"[{name}: see the user message below]")
+            media += [{"type": "text", "text": f"[{name}]"}, value]
+        else:
+            lines.append(f"[{name}: left out, the model server takes only text from tools]")
+    return head + "\n".join(lines), media
+
+
+def _show(part: Part) -> dict[str, Any] | str:
+    """
+    A part as this dialect has it: text as a string, an image or file as a content part, or a line that stands for it.
+    """
+    if isinstance(part, InputImage):
+        if part.image_url is None:
+            return "[an image by file id, which Chat Completions cannot show]"
+        detail = {} if part.detail is None else {"detail": part.detail}
+        return {"type": "image_url", "image_url": {"url": part.image_url, **detail}}
+    if isinstance(part, InputFile):
+        return _show_file(part)
+    return _text_of(part)
+
+
+def _show_file(part: InputFile) -> dict[str, Any] | str:
+    data, url = part.file_data, part.file_url
+    if data is None and url is not None and url.startswith("data:"):
+        data = url
+    file = {"file_data": data, "file_id": part.file_id, "filename": part.filename}
+    if data is None and part.file_id is None:
+        return f"[file {part.filename or ''} at {url}]".replace("  ", " ") if url else "[an empty file]"
+    return {"type": "file", "file": {name: value for name, value in file.items() if value is not None}}
+
+
+def _text_of(part: Part) -> str:
+    if isinstance(part, Refusal):
+        return part.refusal
+    return "" if isinstance(part, InputImage | InputFile) else part.text
+
+
+def _merge(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """
+    *messages* with neighbouring user messages made one: texts with an empty line between, anything else as one list.
+    """
+    merged: list[dict[str, Any]] = []
+    for message in messages:
+        if not merged or message["role"] != "user" or merged[-1]["role"] != "user":
+            merged.append(message)
+            continue
+        left, right = merged[-1]["content"], message["content"]
+        if isinstance(left, str) and isinstance(right, str):
+            content: Any = f"{left}\n\n{right}"
+        else:
+            content = [*_as_parts(left), *_as_parts(right)]
+        merged[-1] = {"role": "user", "content": content}
+    return merged
+
+
+def _as_parts(content: Any) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+# Bytes.
+
+
+def _encode(value: Any) -> bytes:
+    """
+    *value* as strict JSON: no NUL, no lone surrogate, no NaN, whatever stands in settings or tools.
+    """
+    try:
+        data = orjson.dumps(value, default=dict)
+        if b"\\u0000" not in data:
+            return data
+    except TypeError:
+        pass
+    # Python's own encoder, for numbers over 64 bits.
+    return json.dumps(_clean(value), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, Mapping):
+        return {clean_text(str(name)): _clean(held) for name, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(held) for held in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,216 @@
+"""
+Models without a model: one that follows a script, for tests, and the demo's, which needs neither key nor network.
+
+Both give way to the event loop between two deltas, so that whatever a client can do between them, it can do in a test.
+"""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any
+
+import attrs
+import orjson
+
+from agent_harness.errors import ModelError
+from agent_harness.llm.base import (
+    ArgumentsDelta,
+    Delta,
+    Ended,
+    ItemAdded,
+    ItemDone,
+    Request,
+    SummaryDelta,
+    TextDelta,
+)
+from agent_harness.protocol.items import FunctionCall, FunctionCallOutput, InputText, Message, OutputText, Usage
+from agent_harness.protocol.tools import Tool
+
+__all__ = ["DemoModel", "ScriptedModel", "Step", "call", "say", "think"]
+
+Script = list[Delta | ModelError | asyncio.Event]
+
+
+@attrs.frozen
+class Step:
+    """
+    One answer of a script: deltas in order; an error is raised where it stands, an event is waited for.
+    """
+
+    parts: tuple[Delta | ModelError | asyncio.Event, ...]
+
+    def __add__(self, other: "Step") -> "Step":
+        """
+        Both, one behind the other; the items of *other* get the next indexes.
+        """
+        first = 1 + max((part.index for part in self.parts if isinstance(part, ItemAdded)), default=-1)
+        return Step(self.parts + tuple(_shift(part, first) for part in other.parts))
+
+
+def _shift(part: Any, by: int) -> Any:
+    return attrs.evolve(part, index=part.index + by) if hasattr(part, "index") and attrs.has(type(part)) else part
+
+
+def say(text: str, *pieces: str) -> Step:
+    """
+    A message; *pieces* are further deltas.
+    """
+    deltas = [TextDelta(0, piece) for piece in (text, *pieces)]
+    return Step((ItemAdded(0, "message"), *deltas, ItemDone(0)))
+
+
+def call(name: str, arguments: str = "{}", call_id: str = "") -> Step:
+    """
+    A function call, its arguments in two deltas.
+    """
+    middle = len(arguments) // 2
+    deltas = [ArgumentsDelta(0, piece) for piece in (arguments[:middle], arguments[middle:])]
+    return Step((ItemAdded(0, "function_call", call_id, name), *deltas, ItemDone(0, arguments=arguments)))
+
+
+def think(summary: str, hidden: Mapping[str, Any] | None = None) -> Step:
+    """
+    Reasoning with a summary.
+    """
+    return Step((ItemAdded(0, "reasoning"), SummaryDelta(0, summary), ItemDone(0, hidden=hidden)))
+
+
+class ScriptedModel:
+    """
+    Answers request after request from a script, and keeps the requests.
+
+    Args:
+        steps: one answer each: a `Step`, an error, or a function of the request that makes one of them. An answer without
+            an `Ended` ends well.
+    """
+
+    def __init__(self, steps: Iterable[Step | ModelError | Callable[[Request], Step]] = ()) -> None:
+        self.default_model = "scripted"
+        self.steps = deque(steps)
+        self.requests: list[Request] = []
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+        """
+        The next step of the script.
+
+        Raises:
+            ModelError: the script says so, or has no step left (``provider_rejected``).
+        """
+        self.requests.append(request)
+        if not self.steps:
+            message = f"The script has no answer left for model call {len(self.requests)}."
+            raise ModelError(message, code="provider_rejected")
+        step = self.steps.popleft()
+        if callable(step):
+            step = step(request)
+        parts = (step,) if isinstance(step, ModelError) else step.parts
+        for part in parts:
+            await asyncio.sleep(0)
+            if isinstance(part, ModelError):
+                raise part
+            if isinstance(part, asyncio.Event):
+                await part.wait()
+            else:
+                yield part
+        if not any(isinstance(part, Ended) for part in parts):
+            await asyncio.sleep(0)
+            yield Ended(usage=Usage(input_tokens=0, output_tokens=0, total_tokens=0))
+
+    def body(self, request: Request) -> bytes:
+        """
+        The request's items in a dialect of its own: there is no wire.
+        """
+        items = [_describe(item) for block in request.blocks for item in (*block.items, *block.outputs)]
+        tools = [tool.name for tool in request.tools]
+        return orjson.dumps({"model": request.model, "instructions": request.instructions, "input": items, "tools": tools})
+
+
+class DemoModel(ScriptedModel):
+    """
+    Calls the first tool it is offered, with arguments made from its schema; answers from what the transcript holds.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.default_model = "demo"
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+        """
+        A call, if a tool is offered and none was made since the last user message; else an answer.
+        """
+        last = request.blocks[-1]
+        may_call = request.tools and request.tool_choice != "none" and last.is_user
+        step = _call_tool(request.tools[0]) if may_call else say(*_split(_answer(request)))
+        for part in step.parts:
+            await asyncio.sleep(0.02)
+            assert not isinstance(part, ModelError | asyncio.Event)
+            yield part
+        yield Ended(usage=Usage(input_tokens=len(request.blocks), output_tokens=len(step.parts)))
+
+
+def _describe(item: Any) -> dict[str, Any]:
+    if isinstance(item, Message):
+        return {"type": "message", "role": item.role, "content": _text_of(item)}
+    if isinstance(item, FunctionCall):
+        return {"type": "function_call", "call_id": item.call_id, "name": item.name, "arguments": item.arguments}
+    if isinstance(item, FunctionCallOutput):
+        return {"type": "function_call_output", "call_id": item.call_id, "output": _output_text(item)}
+    return {"type": "reasoning"}
+
+
+def _call_tool(tool: Tool) -> Step:
+    return call(tool.name, orjson.dumps(_example(tool.parameters or {"type": "object"})).decode())
+
+
+def _example(schema: Mapping[str, Any]) -> Any:
+    """
+    A small value that fits a JSON schema's type, enum and required properties.
+    """
+    if schema.get("enum"):
+        return schema["enum"][0]
+    if "default" in schema:
+        return schema["default"]
+    kind = schema.get("type")
+    kind = kind[0] if isinstance(kind, list) and kind else kind
+    if kind == "object" or "properties" in schema:
+        properties = schema.get("properties") or {}
+        return {name: _example(properties.get(name) or {}) for name in schema.get("required") or properties}
+    if kind in ("integer", "number"):
+        return _number_in(schema)
+    return {"boolean": True, "array": [], "null": None}.get(kind or "", "example")
+
+
+def _number_in(schema: Mapping[str, Any]) -> int:
+    found = re.search(r"\d+", str(schema.get("description", "")))
+    return int(found.group()) if found else int(schema.get("minimum", 1))
+
+
+def _answer(request: Request) -> str:
+    outputs = [(block, output) for block in request.blocks for output in block.outputs]
+    if not outputs:
+        return f"You said: {_last_text(request)!r}. No tool was offered, so there is nothing to look up."
+    block, output = outputs[-1]
+    names = {item.call_id: item.name for item in block.items if isinstance(item, FunctionCall)}
+    name, text = names[output.call_id], _output_text(output)
+    if request.blocks[-1] is block:
+        return f"{name} returned {text}"
+    return f"I remember: {name} returned {text}"
+
+
+def _last_text(request: Request) -> str:
+    return next((_text_of(block.items[0]) for block in reversed(request.blocks) if block.is_user), "")
+
+
+def _text_of(item: Any) -> str:
+    return "".join(part.text for part in item.content if isinstance(part, InputText | OutputText))
+
+
+def _output_text(output: FunctionCallOutput) -> str:
+    if isinstance(output.output, str):
+        return output.output
+    return "".join(part.text for part in output.output if isinstance(part, InputText))
+
+
+def _split(text: str) -> list[str]:
+    return re.findall(r"\S+\s*", text)

@@ -1,0 +1,111 @@
+"""
+The one item list that every model request is made of.
+
+`build_blocks` turns what the transcript keeps into blocks that a strict provider takes, whatever happened before:
+
+- each announced call has exactly one output, behind all items of its answer, outputs in call order (an open call has none
+  yet; no request is made while there is one);
+- a call that was never announced, an item in progress and a message without content are not in it;
+- the text of a cut answer is there as plain text: without what its provider gave, and without that answer's reasoning;
+- reasoning that nothing of its answer follows is left out.
+
+A block that another block follows never changes again, so the bytes made of it can be kept.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from agent_harness.protocol.drafts import Draft
+from agent_harness.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
+
+__all__ = ["Block", "build_blocks"]
+
+
+@attrs.frozen
+class Block:
+    """
+    A user message alone, or one answer of the model: its messages, reasoning and calls in the model's order, then the
+    outputs in call order.
+    """
+
+    items: tuple[Message | FunctionCall | Reasoning, ...]
+    outputs: tuple[FunctionCallOutput, ...] = ()
+
+    @property
+    def is_user(self) -> bool:
+        """
+        Whether this is a user message.
+        """
+        first = self.items[0]
+        return isinstance(first, Message) and first.role == "user"
+
+
+def build_blocks(
+    entries: Sequence[Item | Draft], outputs: Mapping[str, FunctionCallOutput], start: int = 0
+) -> tuple[list[Block], int]:
+    """
+    The blocks of ``entries[start:]`` and the position in *entries* at which the last one begins.
+
+    *outputs* maps a call_id to its output. Linear in ``len(entries) - start``.
+    """
+    blocks: list[Block] = []
+    last_start = position = start
+    while position < len(entries):
+        end = _find_end(entries, position)
+        block = _make_block(entries[position:end], outputs)
+        if block is not None:
+            blocks.append(block)
+            last_start = position
+        position = end
+    return blocks, last_start
+
+
+def _find_end(entries: Sequence[Item | Draft], position: int) -> int:
+    """
+    Where the answer (or the single other item) at *position* ends.
+    """
+    end = position
+    while end < len(entries) and _is_answer(entries[end]):
+        end += 1
+    return max(end, position + 1)
+
+
+def _is_answer(entry: Item | Draft) -> bool:
+    if isinstance(entry, Message):
+        return entry.role == "assistant"
+    return not isinstance(entry, FunctionCallOutput)
+
+
+def _make_block(run: Sequence[Item | Draft], outputs: Mapping[str, FunctionCallOutput]) -> Block | None:
+    items = [entry for entry in run if not isinstance(entry, Draft | FunctionCallOutput)]
+    cut = any(_was_cut(item, outputs) for item in items)
+    kept = [item for item in items if _is_sent(item, cut, outputs)]
+    while kept and isinstance(kept[-1], Reasoning):
+        kept.pop()
+    if not kept:
+        return None
+    if cut:
+        kept = [attrs.evolve(item, provenance=None) for item in kept]
+    calls = [item.call_id for item in kept if isinstance(item, FunctionCall)]
+    return Block(tuple(kept), tuple(outputs[call_id] for call_id in calls if call_id in outputs))
+
+
+def _was_cut(item: Message | FunctionCall | Reasoning, outputs: Mapping[str, FunctionCallOutput]) -> bool:
+    if item.status != "incomplete":
+        return False
+    return not isinstance(item, FunctionCall) or item.call_id not in outputs
+
+
+def _is_sent(
+    item: Message | FunctionCall | Reasoning, cut: bool, outputs: Mapping[str, FunctionCallOutput]
+) -> bool:
+    if isinstance(item, Reasoning):
+        return not cut
+    if isinstance(item, Message):
+        return item.role == "user" or any(_has_text(part) for part in item.content)
+    return item.status == "action_required" or item.call_id in outputs
+
+
+def _has_text(part: object) -> bool:
+    return bool(getattr(part, "text", "") or getattr(part, "refusal", ""))

@@ -1,0 +1,103 @@
+"""
+Values to JSON: the wire's dictionaries, and events as frames.
+
+This file and `agent_harness.protocol.decode` are the only ones that know cattrs.
+"""
+
+import types
+from collections.abc import Mapping
+from typing import Any, Union, get_origin
+
+import cattrs
+import orjson
+from cattrs.gen import make_dict_unstructure_fn, override
+
+from agent_harness.protocol import events as said
+from agent_harness.protocol.items import FunctionCall, InputFile, InputImage, Message, Reasoning, Usage
+from agent_harness.protocol.pages import Snapshot
+from agent_harness.protocol.sse import encode_frame
+from agent_harness.protocol.turns import Turn
+
+__all__ = ["dump_json", "encode_event", "to_wire"]
+
+_DATED = (said.SessionItem, said.SessionStatus, said.OutputItemAdded, said.OutputItemDone)
+"""Events that carry ``at``."""
+
+
+def dump_json(value: Any) -> bytes:
+    """
+    *value* as one line of JSON.
+    """
+    return orjson.dumps(value)
+
+
+def to_wire(value: Any) -> Any:
+    """
+    An item, agent, turn, event or the like as the wire's dictionary; what is hidden stays hidden.
+    """
+    return _writer.unstructure(value)
+
+
+def encode_event(
+    event: said.Event, seq: int, at: float, *, numbered: bool = True, retry: int | None = None
+) -> bytes:
+    """
+    *event* as one SSE frame. *at* is Unix seconds, written with milliseconds; an event that is not *numbered* has no
+    ``id:``, and its ``seq`` is the newest number it takes in.
+    """
+    head: dict[str, Any] = {"type": event.type, "seq": seq}
+    if isinstance(event, _DATED):
+        head["at"] = round(at, 3)
+    data = dump_json(head | to_wire(event))
+    return encode_frame(event.type, data, id=seq if numbered else None, retry=retry)
+
+
+def _write_usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+def _write_turn(turn: Turn) -> dict[str, Any]:
+    return {
+        "id": turn.id,
+        "object": "response",
+        "status": turn.status,
+        "model": turn.model,
+        "created_at": turn.created_at,
+        "completed_at": turn.completed_at,
+        "usage": None if turn.usage is None else _write_usage(turn.usage),
+        "error": None if turn.error is None else {"code": turn.error.code, "message": turn.error.message},
+        "incomplete_details": None if turn.incomplete_reason is None else {"reason": turn.incomplete_reason},
+    }
+
+
+def _make_writer() -> cattrs.Converter:
+    converter = cattrs.Converter(unstruct_collection_overrides={tuple: list})
+    converter.register_unstructure_hook(Usage, _write_usage)
+    converter.register_unstructure_hook(Turn, _write_turn)
+    converter.register_unstructure_hook_func(lambda shape: get_origin(shape) is Mapping, lambda value: value)
+    converter.register_unstructure_hook_factory(
+        lambda shape: get_origin(shape) in (Union, types.UnionType), lambda _: lambda value: converter.unstructure(value)
+    )
+    for cls in (Message, FunctionCall, Reasoning):
+        converter.register_unstructure_hook(
+            cls, make_dict_unstructure_fn(cls, converter, provenance=override(omit=True))
+        )
+    for cls, optional in (
+        (InputImage, ("image_url", "file_id", "detail")),
+        (InputFile, ("file_data", "file_id", "file_url", "filename")),
+        (said.SessionStatus, ("item_id",)),
+        (said.OutputItemDone, ("replayed",)),
+        (Snapshot, ("items",)),
+    ):
+        overrides = {name: override(omit_if_default=True) for name in optional}
+        converter.register_unstructure_hook(cls, make_dict_unstructure_fn(cls, converter, **overrides))
+    return converter
+
+
+_writer = _make_writer()

@@ -1,0 +1,219 @@
+"""
+Items: what the transcript keeps. Frozen; a change of status makes a new value with the same id.
+
+Field names and part shapes are those of the OpenAI Responses API; ``origin``, ``created_at`` (Unix seconds) and
+``response_id`` (the turn) are ours.
+"""
+
+import secrets
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import attrs
+
+__all__ = [
+    "CallStatus",
+    "FunctionCall",
+    "FunctionCallOutput",
+    "InputFile",
+    "InputImage",
+    "InputText",
+    "Item",
+    "Message",
+    "Origin",
+    "OutputText",
+    "Part",
+    "Provenance",
+    "Reasoning",
+    "Refusal",
+    "SummaryText",
+    "Usage",
+    "make_id",
+]
+
+Origin = Literal["client", "model", "harness"]
+CallStatus = Literal["in_progress", "action_required", "completed", "failed", "incomplete"]
+MessageStatus = Literal["queued", "in_progress", "completed", "incomplete", "cancelled"]
+
+
+def make_id(prefix: str) -> str:
+    """
+    A new random id such as ``fc_5f0c…`` (96 bits, unguessable).
+    """
+    return f"{prefix}_{secrets.token_hex(12)}"
+
+
+@attrs.frozen
+class InputText:
+    """
+    Text from the client's side.
+    """
+
+    text: str
+    type: Literal["input_text"] = "input_text"
+
+
+@attrs.frozen
+class InputImage:
+    """
+    An image by URL (``data:`` too) or by the provider's file id.
+    """
+
+    image_url: str | None = None
+    file_id: str | None = None
+    detail: str | None = None
+    type: Literal["input_image"] = "input_image"
+
+
+@attrs.frozen
+class InputFile:
+    """
+    A file by content (``file_data``, base64), URL or the provider's file id.
+    """
+
+    file_data: str | None = None
+    file_id: str | None = None
+    file_url: str | None = None
+    filename: str | None = None
+    type: Literal["input_file"] = "input_file"
+
+
+@attrs.frozen
+class OutputText:
+    """
+    Text the model wrote; ``annotations`` as the provider gave them.
+    """
+
+    text: str
+    annotations: tuple[Mapping[str, Any], ...] = ()
+    type: Literal["output_text"] = "output_text"
+
+
+@attrs.frozen
+class Refusal:
+    """
+    What the model said instead of an answer.
+    """
+
+    refusal: str
+    type: Literal["refusal"] = "refusal"
+
+
+@attrs.frozen
+class SummaryText:
+    """
+    One part of a reasoning summary.
+    """
+
+    text: str
+    type: Literal["summary_text"] = "summary_text"
+
+
+Part = InputText | InputImage | InputFile | OutputText | Refusal
+
+
+@attrs.frozen
+class Provenance:
+    """
+    What a provider needs to get back of its own item: never shown to clients, sent to that provider and model only.
+
+    ``data`` is the adapter's own business (Responses: ``id`` and ``encrypted_content``).
+    """
+
+    provider: str
+    model: str
+    data: Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class Message:
+    """
+    Something said. ``origin`` tells who: the client, the model, or the harness itself.
+    """
+
+    id: str
+    role: Literal["user", "assistant"]
+    content: tuple[Part, ...]
+    origin: Origin
+    status: MessageStatus = "completed"
+    response_id: str | None = None
+    created_at: int
+    type: Literal["message"] = "message"
+    provenance: Provenance | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen(kw_only=True)
+class FunctionCall:
+    """
+    A call the model made. ``arguments`` is text; once announced it is the text of a JSON object.
+    """
+
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: CallStatus
+    response_id: str | None = None
+    created_at: int
+    type: Literal["function_call"] = "function_call"
+    provenance: Provenance | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen(kw_only=True)
+class FunctionCallOutput:
+    """
+    The answer to a call, as it was posted. With ``is_error`` the model reads it behind ``Error: ``.
+    """
+
+    id: str
+    call_id: str
+    output: str | tuple[Part, ...]
+    is_error: bool = False
+    origin: Origin = "client"
+    status: Literal["completed"] = "completed"
+    response_id: str | None = None
+    created_at: int
+    type: Literal["function_call_output"] = "function_call_output"
+
+
+@attrs.frozen(kw_only=True)
+class Reasoning:
+    """
+    The model's reasoning as far as it is shown: a summary. The rest is in ``provenance``.
+    """
+
+    id: str
+    summary: tuple[SummaryText, ...] = ()
+    status: Literal["in_progress", "completed", "incomplete"]
+    response_id: str | None = None
+    created_at: int
+    type: Literal["reasoning"] = "reasoning"
+    provenance: Provenance | None = attrs.field(default=None, repr=False)
+
+
+Item = Message | FunctionCall | FunctionCallOutput | Reasoning
+
+
+@attrs.frozen
+class Usage:
+    """
+    Tokens, as the provider reported them; None where it did not.
+    """
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+    def __add__(self, other: "Usage") -> "Usage":
+        """
+        Sum field by field; a field is None only where neither side reported it.
+        """
+        return Usage(*(_add(mine, theirs) for mine, theirs in zip(attrs.astuple(self), attrs.astuple(other), strict=True)))
+
+
+def _add(left: int | None, right: int | None) -> int | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left + right

@@ -1,0 +1,143 @@
+"""
+Server-sent events: frames to bytes and bytes to frames, as the WHATWG HTML standard describes the format.
+
+The server, the Python client and the model adapters share this file. Data is handled as bytes throughout: a reader splits
+at LF, CR and CRLF only, never inside a character, and never at U+2028 or its like.
+"""
+
+import attrs
+
+__all__ = ["DONE", "FRAME_LIMIT", "PING", "Frame", "FrameReader", "FrameTooLong", "encode_frame"]
+
+PING = b": ping\n"
+"""
+One comment line without a blank line behind it: readers that remember ``id:`` take a blank line for an empty event.
+"""
+
+DONE = b"data: [DONE]\n\n"
+"""The last frame of a stream that ended on purpose."""
+
+FRAME_LIMIT = 64 * 1024 * 1024
+"""Longest frame a `FrameReader` holds, in bytes."""
+
+_SPLITTERS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
+
+
+class FrameTooLong(ValueError):
+    """
+    A frame grew over the reader's limit.
+    """
+
+
+@attrs.frozen
+class Frame:
+    """
+    One event as it was read. ``data`` holds the data lines joined by LF.
+    """
+
+    data: bytes
+    event: str = ""
+    id: str = ""
+
+
+def encode_frame(event: str, data: bytes, *, id: int | None = None, retry: int | None = None) -> bytes:
+    """
+    One frame, LF line ends. *data* is one line of JSON; characters that plain line splitters take for line ends (U+0085,
+    U+2028, U+2029; they can stand in strings only) become ``\\u`` escapes. *retry* is in milliseconds.
+    """
+    if not data.isascii():
+        for raw, escaped in _SPLITTERS:
+            if raw in data:
+                data = data.replace(raw, escaped)
+    head = b"event: %b\n" % event.encode()
+    if id is not None:
+        head += b"id: %d\n" % id
+    if retry is not None:
+        head += b"retry: %d\n" % retry
+    return b"%bdata: %b\n\n" % (head, data)
+
+
+class FrameReader:
+    """
+    Reads frames from bytes that come in any pieces. Frames without data, comments and unknown fields are skipped; a BOM
+    at the beginning too.
+
+    Args:
+        limit: longest frame in bytes.
+    """
+
+    __slots__ = ("_data", "_event", "_id", "_last_cr", "_limit", "_rest", "_size", "_started")
+
+    def __init__(self, limit: int = FRAME_LIMIT) -> None:
+        self._limit = limit
+        self._rest: list[bytes] = []
+        self._data: list[bytes] = []
+        self._size = 0
+        self._event = self._id = ""
+        self._last_cr = self._started = False
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        """
+        The frames that *chunk* completes.
+
+        Raises:
+            FrameTooLong: the frame being read is over the limit.
+        """
+        if self._last_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+            self._last_cr = False
+        if not chunk:
+            return []
+        self._last_cr = chunk.endswith(b"\r")
+        if b"\r" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        self._size += len(chunk)
+        if b"\n" not in chunk:
+            self._rest.append(chunk)
+            self._check_size()
+            return []
+        lines = b"".join((*self._rest, chunk)).split(b"\n")
+        self._rest = [lines.pop()]
+        frames = self._read_lines(lines)
+        if frames:
+            self._size = len(self._rest[0])
+        self._check_size()
+        return frames
+
+    def flush(self) -> list[Frame]:
+        """
+        What stands unfinished at the end of the stream, as if a blank line followed.
+        """
+        return self.feed(b"\n\n")
+
+    def _check_size(self) -> None:
+        if self._size > self._limit:
+            raise FrameTooLong(f"a frame of the stream is longer than {self._limit} bytes")
+
+    def _read_lines(self, lines: list[bytes]) -> list[Frame]:
+        if not self._started:
+            self._started = True
+            lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
+        frames: list[Frame] = []
+        for line in lines:
+            if not line:
+                self._end_frame(frames)
+            elif line.startswith(b"data:"):
+                self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+            elif line.startswith(b"event:"):
+                self._event = line[6:].strip().decode(errors="replace")
+            elif line.startswith(b"id:") and b"\0" not in line:
+                self._id = line[3:].strip().decode(errors="replace")
+            elif line == b"data":
+                self._data.append(b"")
+        return frames
+
+    def _end_frame(self, frames: list[Frame]) -> None:
+        if self._data:
+            data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+            if data:
+                frames.append(Frame(data, self._event, self._id))
+            self._data = []
+        else:
+            self._size = 0
+        self._event = ""

@@ -1,0 +1,150 @@
+"""
+Tools the client offers, and what may be done with the calls a model makes of them.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import attrs
+import orjson
+
+__all__ = [
+    "CALL_ID_MAX",
+    "NAME_PATTERN",
+    "NO_ARGUMENTS",
+    "NamedChoice",
+    "Tool",
+    "ToolChoice",
+    "clean_call_id",
+    "clean_name",
+    "clean_text",
+    "merge_tools",
+    "read_arguments",
+]
+
+NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+"""What the OpenAI API takes as a function's name."""
+
+CALL_ID_MAX = 64
+"""Longest call_id the Responses API takes back, in characters."""
+
+NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
+"""The JSON schema of a tool without parameters."""
+
+
+@attrs.frozen(kw_only=True)
+class Tool:
+    """
+    A function the client can run. ``parameters`` is a JSON schema, None for a function without arguments; ``timeout_s`` is
+    how long a call may stay open, in seconds, None for what the agent says.
+    """
+
+    name: str
+    description: str | None = None
+    parameters: Mapping[str, Any] | None = None
+    strict: bool = False
+    timeout_s: float | None = None
+    type: Literal["function"] = "function"
+
+
+@attrs.frozen
+class NamedChoice:
+    """
+    A tool_choice that asks for one function by name.
+    """
+
+    name: str
+    type: Literal["function"] = "function"
+
+
+ToolChoice = Literal["auto", "none", "required"] | NamedChoice
+
+
+def merge_tools(agent: tuple[Tool, ...], message: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    """
+    What a turn offers: the agent's tools and the message's, the message's winning on a name.
+    """
+    if not message:
+        return agent
+    taken = {tool.name for tool in message}
+    return (*(tool for tool in agent if tool.name not in taken), *message)
+
+
+def clean_text(text: str) -> str:
+    """
+    *text* as it is kept: U+0000 and lone surrogates, which no provider takes, become U+FFFD.
+    """
+    if text.isascii():
+        return text.replace("\0", "\ufffd") if "\0" in text else text
+    text = text.replace("\0", "\ufffd")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def clean_name(name: str) -> str:
+    """
+    *name* in the form a request may carry: other characters become ``_``, at most 64 are kept.
+
+    A name that had to be changed is no tool's name; the call is kept under the cleaned one and answered with an error.
+    """
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"
+
+
+def clean_call_id(given: str, taken: Mapping[str, object], salt: str) -> str:
+    """
+    The call_id under which a call is known from now on.
+
+    *given* itself where it has 1 to 64 printable ASCII characters and is not in *taken*; else one made from it by a hash,
+    so that two long ids with one beginning stay apart. *salt* (the item's id) makes it unguessable.
+    """
+    if 0 < len(given) <= CALL_ID_MAX and given.isascii() and given.isprintable() and given not in taken:
+        return given
+    digest = hashlib.sha256(f"{salt}\0{given}".encode(errors="surrogatepass")).hexdigest()
+    return f"call_{digest[:24]}"
+
+
+def read_arguments(raw: str) -> tuple[str, str | None]:
+    """
+    The arguments of a call as they are kept, and what is wrong with them (None: nothing).
+
+    The text of a JSON object is kept to the letter. Nothing at all and ``null`` mean no arguments. A JSON string that holds
+    an object is unwrapped; raw control characters and lone surrogates inside strings are escaped or replaced. Anything
+    else is wrapped as ``{"invalid_arguments": raw}``, which a provider takes back and the model can recognise.
+    """
+    if _is_object(raw):
+        return raw, None
+    if raw.strip() in ("", "null"):
+        return "{}", None
+    try:
+        value = json.loads(raw, strict=False, parse_constant=_refuse_constant)
+        if isinstance(value, str):
+            value = json.loads(value, strict=False, parse_constant=_refuse_constant)
+        if isinstance(value, dict):
+            return clean_text(json.dumps(value, ensure_ascii=False, allow_nan=False)), None
+        problem = f"they are {_kind(value)}, not a JSON object"
+    except (ValueError, RecursionError) as error:
+        problem = f"they are not valid JSON ({error})"
+    return orjson.dumps({"invalid_arguments": clean_text(raw)}).decode(), problem
+
+
+def _is_object(raw: str) -> bool:
+    try:
+        return isinstance(orjson.loads(raw), dict) and "\0" not in raw
+    except ValueError:
+        return False
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "null"
+    return {list: "an array", bool: "a boolean", str: "a string"}.get(type(value), "a number")

@@ -1,0 +1,76 @@
+"""
+Errors to answers: every failure has the wire's error object, whoever found it.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from agent_harness.errors import (
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    RequestError,
+    RequestTooLarge,
+)
+from agent_harness.protocol.encode import dump_json
+
+__all__ = ["answer_problem", "answer_problems"]
+
+log = logging.getLogger(__name__)
+
+
+def answer_problem(error: RequestError) -> web.Response:
+    """
+    The answer to a refused request. The official SDKs repeat a bare 409; ``x-should-retry`` tells them not to.
+    """
+    headers = {"x-should-retry": "false"} if error.status in (404, 409) else {}
+    return web.Response(
+        body=dump_json(error.to_wire()), status=error.status, content_type="application/json", headers=headers
+    )
+
+
+@web.middleware
+async def answer_problems(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """
+    Turn whatever a handler raises into the wire's error object.
+    """
+    try:
+        return await handler(request)
+    except RequestError as error:
+        return answer_problem(error)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        answer = answer_problem(_translate(error, request))
+        if "Allow" in error.headers:
+            answer.headers["Allow"] = error.headers["Allow"]
+        return answer
+    except (web.RequestPayloadError, HttpProcessingError):
+        return answer_problem(InvalidRequest("The body could not be read to its end.", code="invalid_json"))
+    except ConnectionError:
+        raise
+    except Exception:
+        log.exception("%s %s failed", request.method, request.path)
+        return answer_problem(InternalError("The server made a mistake; its log has the details."))
+
+
+def _translate(error: web.HTTPException, request: web.Request) -> RequestError:
+    """
+    What aiohttp itself refuses, as our error.
+    """
+    if error.status == 404:
+        return NotFound(f"There is nothing at {request.path[:200]!r}.", code="unknown_path")
+    if error.status == 405:
+        return MethodNotAllowed(f"{request.method[:20]} is not possible here; see the header Allow.")
+    if error.status == 413:
+        limit = request.client_max_size
+        return RequestTooLarge(f"The body is over the limit of {limit:,} bytes. Nothing was changed.")
+    if error.status < 500:
+        return InvalidRequest(error.reason or "The request cannot be used.")
+    return InternalError("The server made a mistake; its log has the details.")

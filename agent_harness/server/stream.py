@@ -1,0 +1,168 @@
+"""
+Streams: a follower's events as the body of one HTTP response.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from aiohttp import web
+from aiohttp_sse import EventSourceResponse
+
+from agent_harness.engine.feed import Follower, Published
+from agent_harness.engine.session import Sent, Session
+from agent_harness.errors import InvalidRequest
+from agent_harness.protocol.encode import encode_event
+from agent_harness.protocol.events import TERMINAL_EVENTS, ResponseCreated, SessionStatus, event_response_id
+from agent_harness.protocol.sse import DONE, PING
+
+__all__ = ["EventStream", "stream_message", "stream_session"]
+
+RETRY_MS = 1000
+"""What a browser waits before it connects again, in milliseconds; stands in the first frame."""
+
+LAST_WORD_S = 5.0
+"""How long a follower that fell behind has to read ``session.lagged`` before its connection is cut, in seconds."""
+
+Batches = AsyncIterator[list[Published]]
+
+
+class EventStream(EventSourceResponse):
+    """
+    An event stream with LF line ends whose ping is one comment line, without a blank line behind it.
+
+    Args:
+        ping_s: longest silence, in seconds.
+        on_lost: called when a ping finds that the client is gone.
+    """
+
+    def __init__(self, ping_s: float, on_lost: Callable[[], None]) -> None:
+        super().__init__(sep="\n", allow_all_methods=True, ping_interval=ping_s)
+        self._on_lost = on_lost
+        self._written_at = 0.0
+
+    async def write_frames(self, data: bytes) -> None:
+        """
+        Write whole frames.
+        """
+        self._written_at = asyncio.get_running_loop().time()
+        await self.write(data)
+
+    async def _ping(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            silent = loop.time() - self._written_at
+            if silent < self._ping_interval:
+                await asyncio.sleep(self._ping_interval - silent)
+                continue
+            try:
+                await self.write_frames(PING)
+            except (ConnectionError, RuntimeError):
+                self._on_lost()
+                return
+
+
+async def stream_session(request: web.Request, session: Session, ping_s: float) -> web.StreamResponse:
+    """
+    ``GET …/stream``: from ``Last-Event-ID``, else ``after``, else from now on; with ``until=idle`` to the next rest.
+
+    Raises:
+        InvalidRequest: ``until`` is something else.
+        NotFound: the session was deleted.
+    """
+    until = request.query.get("until")
+    if until not in (None, "idle"):
+        raise InvalidRequest("until can only be idle.", param="until")
+    after = request.headers.get("Last-Event-ID", request.query.get("after"))
+    follower = session.follow(after)
+    batches = _until_idle(session, follower, after is not None) if until else _all(follower)
+    return await _write_stream(request, follower, batches, ping_s)
+
+
+async def stream_message(request: web.Request, session: Session, sent: Sent, ping_s: float) -> web.StreamResponse:
+    """
+    ``POST …/events?stream=true``: the events of the message's response, from before the message took effect.
+    """
+    follower = session.follow(sent=sent)
+    begun = session.transcript.current == sent.response_id and sent.queued
+    return await _write_stream(request, follower, _one_response(follower, sent.response_id, begun), ping_s)
+
+
+async def _write_stream(
+    request: web.Request, follower: Follower, batches: Batches, ping_s: float
+) -> web.StreamResponse:
+    stream = EventStream(ping_s, follower.close)
+    follower.on_cut = lambda: _cut_soon(request)
+    try:
+        await stream.prepare(request)
+        async with stream:
+            first = True
+            async for batch in batches:
+                frames = [published.frame for published in batch]
+                if first:
+                    opening = batch[0]
+                    frames[0] = encode_event(opening.event, opening.seq, opening.at, numbered=False, retry=RETRY_MS)
+                    first = False
+                await stream.write_frames(frames[0] if len(frames) == 1 else b"".join(frames))
+            if follower.lagged:
+                stream.force_close()
+            elif stream.is_connected():
+                await stream.write_frames(DONE)
+    except ConnectionError:
+        # The client left. That is its right, and cancels nothing.
+        pass
+    finally:
+        follower.close()
+    return stream
+
+
+def _cut_soon(request: web.Request) -> None:
+    """
+    Give a reader that fell behind a moment for its last frame; one that reads nothing is cut.
+    """
+    transport = request.transport
+    if transport is not None:
+        asyncio.get_running_loop().call_later(LAST_WORD_S, transport.abort)
+
+
+async def _all(follower: Follower) -> Batches:
+    while batch := await follower.take():
+        yield batch
+
+
+async def _until_idle(session: Session, follower: Follower, replayed: bool) -> Batches:
+    """
+    Everything up to the first status idle or failed behind the first frame; what a replay holds does not count, but if
+    the session rests once it is out, that is the end.
+    """
+    yield await follower.take()
+    if replayed and session.status in ("idle", "failed"):
+        return
+    while batch := await follower.take():
+        for index, published in enumerate(batch):
+            if isinstance(published.event, SessionStatus) and published.event.status in ("idle", "failed"):
+                yield batch[: index + 1]
+                return
+        yield batch
+
+
+async def _one_response(follower: Follower, response_id: str, begun: bool) -> Batches:
+    """
+    The first frame, the response's events, and the status that closes it. A response that was dropped before it began has
+    no such status.
+    """
+    ended = False
+    while batch := await follower.take():
+        chosen: list[Published] = []
+        for published in batch:
+            event = published.event
+            mine = event_response_id(event) == response_id
+            if mine or not published.numbered or (ended and isinstance(event, SessionStatus)):
+                chosen.append(published)
+            begun = begun or (mine and isinstance(event, ResponseCreated))
+            over = isinstance(event, SessionStatus) if ended else False
+            ended = ended or (mine and isinstance(event, TERMINAL_EVENTS))
+            if over or (ended and not begun):
+                yield chosen
+                return
+        if chosen:
+            yield chosen

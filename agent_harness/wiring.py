@@ -1,0 +1,47 @@
+"""
+The one place that turns settings into models, adapters loaded by name and only when needed.
+"""
+
+from collections.abc import Mapping
+
+from agent_harness.config import ProviderSettings, Settings
+from agent_harness.engine.harness import Harness
+from agent_harness.llm.base import Model
+
+__all__ = ["load_adapters", "make_model", "make_models", "open_harness"]
+
+
+def make_model(settings: ProviderSettings) -> Model:
+    """
+    The adapter for a provider. Importing the openai SDK is left to its first call, or to `load_adapters`.
+    """
+    if settings.api == "chat":
+        from agent_harness.llm.chat import ChatModel
+
+        return ChatModel(settings)
+    from agent_harness.llm.responses import ResponsesModel
+
+    return ResponsesModel(settings)
+
+
+def make_models(settings: Settings) -> Mapping[str, Model]:
+    """
+    A model for each provider of the settings, by name.
+    """
+    return {provider.name: make_model(provider) for provider in settings.providers}
+
+
+def load_adapters() -> None:
+    """
+    Import the openai SDK (most of a second): call it in a thread, so that no loop waits for it.
+    """
+    from agent_harness.llm.upstream import Upstream
+
+    Upstream.load()
+
+
+def open_harness(settings: Settings) -> Harness:
+    """
+    A harness with the models of *settings*; close it with ``await aclose()`` or use it with ``async with``.
+    """
+    return Harness(make_models(settings), default_provider=settings.default_provider, limits=settings.limits)
