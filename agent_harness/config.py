@@ -32,8 +32,8 @@ class ProviderSettings:
         model: what an agent without a model gets.
         headers: sent with each request.
         extra_body: merged into each request body.
-        connect_timeout_s, idle_timeout_s: bounds on connecting, and on silence between two events of a stream (comments do
-            not count).
+        connect_timeout_s, idle_timeout_s: bounds on connecting, and on silence between two events of a stream
+            (comments do not count).
         max_retries, retry_base_s, retry_cap_s: retries before the first output; the wait doubles from the base, and is
             never longer than the cap, whatever ``Retry-After`` asks.
         system_role: role of the instructions in Chat Completions.

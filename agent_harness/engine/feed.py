@@ -1,8 +1,8 @@
 """
 The feed of one session: numbers events, keeps the newest, and lets any number of followers read them at their own pace.
 
-A follower has no queue of its own. It holds the number it has read up to and takes what is kept after it; one that falls
-behind what is kept is cut. So a slow follower costs nothing, and slows nobody.
+A follower has no queue of its own. It holds the number it has read up to and takes what is kept after it; one that
+falls behind what is kept is cut. So a slow follower costs nothing, and slows nobody.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ __all__ = ["Feed", "Follower", "Published"]
 @attrs.define(eq=False)
 class Published:
     """
-    An event as followers get it. ``seq`` is its number, or for one that has none the newest number it takes in; ``at`` is
-    Unix seconds.
+    An event as followers get it. ``seq`` is its number, or for one that has none the newest number it takes in; ``at``
+    is Unix seconds.
     """
 
     seq: int
@@ -119,7 +119,8 @@ class Feed:
             opening: the first, unnumbered event.
             open_calls: told again to a follower that gave no number.
             after: the number the follower has read up to, as it gave it; None for from now on.
-            seq: the number the first event bears, from which a reader that got no further may resume; the newest if None.
+            seq: the number the first event bears, from which a reader that got no further may resume; the newest if
+                None.
         """
         now = time.time()
         first = [Published(self.seq if seq is None else seq, opening, now, numbered=False)]

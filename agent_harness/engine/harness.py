@@ -60,20 +60,6 @@ class Harness:
 
     # What sessions need of it.
 
-    @property
-    def queued_messages(self) -> int:
-        """
-        How many messages may wait in a session.
-        """
-        return self.limits.queued_messages
-
-    @property
-    def replay_events(self) -> int:
-        """
-        How many events a session keeps.
-        """
-        return self.limits.replay_events
-
     def find_model(self, provider: str) -> Model:
         """
         The model of *provider*.
@@ -202,7 +188,8 @@ class Harness:
 
     def _sweep(self) -> None:
         """
-        Forget the events of sessions that have been idle for long. One timer for all sessions, none while there are none.
+        Forget the events of sessions that have been idle for long. One timer for all sessions, none while there are
+        none.
         """
         oldest = time.time() - self.limits.replay_idle_s
         for session in self._sessions.values():

@@ -9,6 +9,7 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from agent_harness.engine.answer import Answer
 from agent_harness.errors import ModelError
 from agent_harness.llm.base import Ended
 from agent_harness.protocol.transcript import Step
@@ -21,7 +22,7 @@ __all__ = ["TurnOver", "run_turn"]
 log = logging.getLogger(__name__)
 
 
-class TurnOver(Exception):  # noqa: N818 - no error: the turn was ended by someone else meanwhile
+class TurnOver(Exception):
     """
     The turn that wants to write is no longer the running one.
     """
@@ -57,12 +58,14 @@ async def call_model(session: "Session", turn_id: str) -> None:
         ModelError: the call failed, or its stream stopped without an end.
         TurnOver: the turn was ended meanwhile.
     """
-    model, request = session.begin_model_call(turn_id)
-    stream: Any = model.stream(request)
+    session.check_turn(turn_id)
+    answer = Answer(session)
+    stream: Any = answer.model.stream(answer.request)
     async with aclosing(stream):
         async for delta in stream:
+            session.check_turn(turn_id)
             if isinstance(delta, Ended):
-                session.end_answer(turn_id, delta)
+                answer.end(delta)
                 return
-            session.take_delta(turn_id, delta)
+            answer.take(delta)
     raise ModelError("The model's answer stopped before its end.", code="upstream_disconnected")

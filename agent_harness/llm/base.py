@@ -3,14 +3,15 @@ The contract between the turn and whatever answers it.
 
 A `Model` takes a `Request` and yields `Delta` values. In words:
 
-1. An answer is a list of items: messages, function calls, reasoning. Each begins with `ItemAdded`, whose ``index`` counts
-   0, 1, 2 … in the answer's own order, and may be followed, interleaved with other items, by its deltas and one
+1. An answer is a list of items: messages, function calls, reasoning. Each begins with `ItemAdded`, whose ``index``
+   counts 0, 1, 2 … in the answer's own order, and may be followed, interleaved with other items, by its deltas and one
    `ItemDone`. Nothing is said of an index before its `ItemAdded` or after its `ItemDone`.
 2. The deltas of an item, joined, are all of its text. An adapter whose upstream sends a text only at the end of an item
    yields it as one delta.
 3. A call is added only when its ``name`` is known. ``call_id`` is what the upstream gave, or "" when it gave none: the
-   session decides which id is used. ``arguments`` of `ItemDone` is the full text as the model wrote it (an upstream that
-   sends an object is turned into text here); None means: the joined deltas. The session judges whether it is an object.
+   session decides which id is used. ``arguments`` of `ItemDone` is the full text as the model wrote it (an upstream
+   that sends an object is turned into text here); None means: the joined deltas. The session judges whether it is an
+   object.
 4. The last value of an answer that ended by itself is exactly one `Ended`. A stream that stops without it was cut: the
    adapter raises `ModelError` with ``upstream_disconnected``; if it forgets to, the turn does it.
 5. Failures are raised as `agent_harness.errors.ModelError`, with a code of that class and the provider's words. Nothing
@@ -52,19 +53,21 @@ class RequestCache:
     """
     One session's past as request bytes: what an adapter encoded once and need not encode again.
 
-    ``key`` says for which provider, model and dialect; ``count`` how many blocks of the request ``data`` holds, joined by
-    commas. Closed blocks never change, so an adapter only ever appends. Belongs to the session; the adapter fills it.
+    ``key`` says for which provider, model and dialect; ``count`` how many blocks of the request ``data`` holds, joined
+    by commas. Closed blocks never change, so an adapter only ever appends. Belongs to the session; the adapter fills
+    it. ``ids`` are the provider's own item ids in ``data``, for an adapter that must send none twice.
     """
 
     key: tuple[str, ...] = ()
     count: int = 0
     data: bytearray = attrs.field(factory=bytearray, repr=False)
+    ids: set[str] = attrs.field(factory=set, repr=False)
 
     def reset(self, key: tuple[str, ...]) -> None:
         """
         Forget everything and hold bytes for *key* from now on.
         """
-        self.key, self.count, self.data = key, 0, bytearray()
+        self.key, self.count, self.data, self.ids = key, 0, bytearray(), set()
 
 
 @attrs.frozen(kw_only=True)

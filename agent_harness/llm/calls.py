@@ -3,34 +3,37 @@ The one assembler for the tool calls of a Chat Completions stream. Pure.
 
 Servers disagree on nearly every field of a ``tool_calls`` delta. What is made of one piece (an entry of such a delta):
 
-===============================  ======================================================================================
-a piece with …                   belongs to
-===============================  ======================================================================================
-an index in use                  the newest call of that index. With another id than this call's: the newest call of
-                                 that index and id, or without a name of that id; else a new call. A call without id takes it
-an index not in use              a new call; without a name but with a known id, the call of that id
-an id, no index                  the newest call of that id; else a new call, unless the newest call has no id yet and the
-                                 piece could be more of it (a late id)
-neither, alone in its delta      the newest call
-neither, among several           the newest call that stood at the same place of its delta; a new call if there is none
-a name, though the call it        a new call: its arguments are a whole object, and the piece has another name or
-belongs to is whole              begins an object of its own. The same id, name and arguments again are a repetition
-===============================  ======================================================================================
+==============================  ========================================================================================
+a piece with …                  belongs to
+==============================  ========================================================================================
+an index in use                 the newest call of that index. With an id that is not this call's: the newest call of
+                                that index and id, or (without a name) of that id; else a new call
+an index not in use             a new call; without a name but with a known id, the newest call of that id
+an id, no index                 the newest call of that id; else a new call
+an unknown id, where the call   that call (a late id), unless it is whole and the piece begins another object
+found by index, or the newest,
+has no id yet
+neither, alone in its delta     the newest call
+neither, among several          the newest call that stood at the same place of its delta; a new call if there is none
+a name, and the call found has  a new call, if the name is another one or the piece begins an object of its own. The
+one and its arguments are a     same id, name and arguments again are a repetition
+whole object
+==============================  ========================================================================================
 
-===============================  ======================================================================================
-field                            what is done with it
-===============================  ======================================================================================
-``id``                           text, or a number as text; null, ``""``, anything else: none. One that comes before the
-                                 call is added is its ``call_id``; a later one only tells where pieces belong
-``function.name``                appended, unless it equals the name so far (servers repeat it); null and ``""`` say
-                                 nothing. Fixed when the call is added
-``function.arguments``           text is appended as it is; null says nothing; any other value becomes JSON text, ``{}``
-                                 only at the end if nothing else came
-no ``function``                  ``name`` and ``arguments`` of the piece itself
-===============================  ======================================================================================
+==============================  ========================================================================================
+field                           what is done with it
+==============================  ========================================================================================
+``id``                          text, or a number as text; null, ``""``, anything else: none. One that comes before the
+                                call is added is its ``call_id``; a later one only tells where pieces belong
+``function.name``               appended, unless it equals the name so far (servers repeat it); null and ``""`` say
+                                nothing. Fixed when the call is added
+``function.arguments``          text is appended as it is; null says nothing; any other value becomes JSON text, ``{}``
+                                only at the end if nothing else came
+no ``function``                 ``name`` and ``arguments`` of the piece itself
+==============================  ========================================================================================
 
-A call is *added* when it has a name that can no longer grow: with its first arguments, or when a later call is added, or at
-the end. Arguments that came before are given then. One that never got a name is added at the end as ``""`` if it has
+A call is *added* when it has a name that can no longer grow: with its first arguments, when a later call is added, or
+at the end. Arguments that came before are given then. One that never got a name is added at the end as ``""`` if it has
 arguments, so that the model hears of it; with neither it is no call at all and is only logged.
 """
 
@@ -73,8 +76,8 @@ def arguments_text(value: object) -> str:
 @attrs.frozen
 class _Piece:
     """
-    One entry of a delta, its fields made plain. ``key`` is its index, ``place`` where it stood among several; ``whole``:
-    the arguments came as a value, not as text.
+    One entry of a delta, its fields made plain. ``key`` is its index, ``place`` where it stood among several; ``whole``
+    says that the arguments came as a value, not as text.
     """
 
     key: int | str | None
@@ -212,7 +215,7 @@ class CallAssembler:
         Whether the last call has arguments that are no whole JSON object.
         """
         added = [call for call in self._calls if call.index is not None]
-        return bool(added) and added[-1].has_arguments and not is_object(added[-1].text)
+        return bool(added) and not is_object(added[-1].text)
 
     def _take(self, piece: _Piece, deltas: list[Delta]) -> None:
         call = self._find(piece)
@@ -287,15 +290,15 @@ class CallAssembler:
 
 def _may_be_late(call: _Call, piece: _Piece) -> bool:
     """
-    Whether the piece's id can be that of *call*, which has none yet: not if the call is whole and the piece begins another.
+    Whether the piece's id can be that of *call*, which must have none yet.
     """
     return not call.id and not (piece.is_object and call.is_whole())
 
 
 def _is_named_again(call: _Call, piece: _Piece) -> bool:
     """
-    Whether the piece names a call although *call* has its name and is whole. The cheap questions come first: servers that
-    repeat the name in every delta are asked this for each.
+    Whether the piece names a call although *call* has its name and is whole. The cheap questions come first: some
+    servers repeat the name in every delta.
     """
     if not piece.name or not call.name:
         return False

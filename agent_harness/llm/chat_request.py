@@ -1,23 +1,24 @@
 """
 From a `Request` to the body of a Chat Completions call. Pure, and the same bytes for the same request.
 
-=====================================  ================================================================================
-in the transcript                      in ``messages``
-=====================================  ================================================================================
-instructions                           the first message, with the provider's ``system_role``
-a user message                         ``content`` is a string for one text, else a list of parts
-an answer of the model                 ONE assistant message: its texts as a string (``""`` when there is none: llama.cpp
-                                       refuses null), its calls, and its reasoning under the key it came under
-an output                              one ``tool`` message, always a string; several texts are joined by line feeds
-an image or file in an output          a line of text in its place, and itself in one user message behind the answer's last
-                                       output, since a ``tool`` message takes text only and nothing may stand between.
-                                       Without ``tool_output_parts`` the line says that it was left out
-an image by file id, a file by URL     a line of text: Chat Completions has no form for them
-neighbouring user messages             one message, with ``merge_user_messages``
-=====================================  ================================================================================
+====================================  ==================================================================================
+in the transcript                     in ``messages``
+====================================  ==================================================================================
+instructions                          the first message, with the provider's ``system_role``
+a user message                        ``content`` is a string for one text, else a list of parts
+an answer of the model                ONE assistant message: its texts as a string (``""`` when there is none: llama.cpp
+                                      refuses null), its calls, and its reasoning under the key it came under
+an output                             one ``tool`` message, always a string; several texts are joined by line feeds
+an image or file in an output         a line of text in its place, and itself in one user message behind the answer's
+                                      last output: a ``tool`` message takes only text, and nothing may stand between.
+                                      Without ``tool_output_parts`` the line says that it was left out
+an image by file id, a file by URL    a line of text: Chat Completions has no form for them
+neighbouring user messages            one message, with ``merge_user_messages``
+====================================  ==================================================================================
 
-Reasoning goes back only to the provider and model that wrote it. ``extra_body`` wins over every field but ``messages`` and
-``stream``; a null in it takes the field out, for servers that refuse one (``stream_options``).
+Reasoning goes back only to the provider and model that wrote it; by default always, since DeepSeek, Kimi and GLM want
+it in every later request, and what is taken out again costs the prompt cache. ``extra_body`` wins over every field but
+``messages`` and ``stream``; a null in it takes the field out, for servers that refuse one (``stream_options``).
 """
 
 import json
@@ -29,17 +30,9 @@ import orjson
 
 from agent_harness.config import ProviderSettings
 from agent_harness.llm.base import Request
+from agent_harness.llm.chat_parts import merge_user_messages, read_output, text_of, user_message
 from agent_harness.protocol.blocks import Block
-from agent_harness.protocol.items import (
-    FunctionCall,
-    FunctionCallOutput,
-    InputFile,
-    InputImage,
-    Message,
-    Part,
-    Provenance,
-    Refusal,
-)
+from agent_harness.protocol.items import FunctionCall, Message, Provenance
 from agent_harness.protocol.tools import NO_ARGUMENTS, NamedChoice, Tool, clean_text
 
 __all__ = ["REASONING_KEYS", "encode_body", "output_limit"]
@@ -125,8 +118,8 @@ def _response_format(given: Any) -> Any:
 
 def _encode_messages(request: Request, settings: ProviderSettings) -> list[bytes | bytearray]:
     """
-    The messages as bytes, the kept ones first. The instructions stand before the first block's, and so in the key: what was
-    kept with other instructions is of no use.
+    The messages as bytes, the kept ones first. The instructions stand before the first block's, and so in the key: what
+    was kept with other instructions is of no use.
     """
     cache = request.cache
     key = ("chat", request.provider, request.model or settings.model or "", request.instructions or "")
@@ -169,7 +162,7 @@ def _begins_as_user(blocks: Sequence[Block], index: int) -> bool:
 
 
 def _ends_as_user(block: Block, settings: ProviderSettings) -> bool:
-    return block.is_user or any(_read_output(output, settings)[1] for output in block.outputs)
+    return block.is_user or any(read_output(output, settings)[1] for output in block.outputs)
 
 
 def _encode_range(request: Request, settings: ProviderSettings, start: int, end: int) -> bytes:
@@ -184,12 +177,12 @@ def _encode_range(request: Request, settings: ProviderSettings, start: int, end:
     for index in range(start, end):
         block = blocks[index]
         if block.is_user:
-            messages += [_user_message(item) for item in block.items if isinstance(item, Message)]
+            messages += [user_message(item) for item in block.items if isinstance(item, Message)]
         else:
             reasoning = _find_reasoning(block, request, settings) if index >= first_replayed else {}
             messages += _answer_messages(block, reasoning, settings)
     if settings.merge_user_messages:
-        messages = _merge(messages)
+        messages = merge_user_messages(messages)
     return b",".join(_encode(message) for message in messages)
 
 
@@ -213,29 +206,15 @@ def _is_own(own: Provenance, request: Request, settings: ProviderSettings) -> bo
     return own.provider == request.provider and own.model in (request.model or "", request.model or settings.model)
 
 
-def _user_message(message: Message) -> dict[str, Any]:
-    parts = [_user_part(part) for part in message.content]
-    if not parts:
-        return {"role": "user", "content": ""}
-    if len(parts) == 1 and parts[0]["type"] == "text":
-        return {"role": "user", "content": parts[0]["text"]}
-    return {"role": "user", "content": parts}
-
-
-def _user_part(part: Part) -> dict[str, Any]:
-    value = _show(part)
-    return {"type": "text", "text": value} if isinstance(value, str) else value
-
-
 def _answer_messages(block: Block, reasoning: Mapping[str, str], settings: ProviderSettings) -> list[dict[str, Any]]:
-    texts = ["".join(_text_of(part) for part in item.content) for item in block.items if isinstance(item, Message)]
+    texts = ["".join(text_of(part) for part in item.content) for item in block.items if isinstance(item, Message)]
     calls = [_call(item) for item in block.items if isinstance(item, FunctionCall)]
     answer: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(text for text in texts if text), **reasoning}
     if calls:
         answer["tool_calls"] = calls
     messages, shown = [answer], []
     for output in block.outputs:
-        text, media = _read_output(output, settings)
+        text, media = read_output(output, settings)
         messages.append({"role": "tool", "tool_call_id": output.call_id, "content": text})
         shown += media
     if shown:
@@ -249,83 +228,6 @@ def _call(item: FunctionCall) -> dict[str, Any]:
         "type": "function",
         "function": {"name": item.name, "arguments": item.arguments},
     }
-
-
-def _read_output(output: FunctionCallOutput, settings: ProviderSettings) -> tuple[str, list[dict[str, Any]]]:
-    """
-    What the ``tool`` message says, and the parts that must be shown in a user message.
-    """
-    head = "Error: " if output.is_error else ""
-    if isinstance(output.output, str):
-        return head + output.output, []
-    lines: list[str] = []
-    media: list[dict[str, Any]] = []
-    count = 0
-    for part in output.output:
-        value = _show(part)
-        if isinstance(value, str):
-            lines.append(value)
-            continue
-        count += 1
-        name = f"{'image' if isinstance(part, InputImage) else 'file'} {count} of the output of {output.call_id}"
-        if settings.tool_output_parts:
-            lines.append(f"[{name}: see the user message below]")
-            media += [{"type": "text", "text": f"[{name}]"}, value]
-        else:
-            lines.append(f"[{name}: left out, the model server takes only text from tools]")
-    return head + "\n".join(lines), media
-
-
-def _show(part: Part) -> dict[str, Any] | str:
-    """
-    A part as this dialect has it: text as a string, an image or file as a content part, or a line that stands for it.
-    """
-    if isinstance(part, InputImage):
-        if part.image_url is None:
-            return "[an image by file id, which Chat Completions cannot show]"
-        detail = {} if part.detail is None else {"detail": part.detail}
-        return {"type": "image_url", "image_url": {"url": part.image_url, **detail}}
-    if isinstance(part, InputFile):
-        return _show_file(part)
-    return _text_of(part)
-
-
-def _show_file(part: InputFile) -> dict[str, Any] | str:
-    data, url = part.file_data, part.file_url
-    if data is None and url is not None and url.startswith("data:"):
-        data = url
-    file = {"file_data": data, "file_id": part.file_id, "filename": part.filename}
-    if data is None and part.file_id is None:
-        return f"[file {part.filename or ''} at {url}]".replace("  ", " ") if url else "[an empty file]"
-    return {"type": "file", "file": {name: value for name, value in file.items() if value is not None}}
-
-
-def _text_of(part: Part) -> str:
-    if isinstance(part, Refusal):
-        return part.refusal
-    return "" if isinstance(part, InputImage | InputFile) else part.text
-
-
-def _merge(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """
-    *messages* with neighbouring user messages made one: texts with an empty line between, anything else as one list.
-    """
-    merged: list[dict[str, Any]] = []
-    for message in messages:
-        if not merged or message["role"] != "user" or merged[-1]["role"] != "user":
-            merged.append(message)
-            continue
-        left, right = merged[-1]["content"], message["content"]
-        if isinstance(left, str) and isinstance(right, str):
-            content: Any = f"{left}\n\n{right}"
-        else:
-            content = [*_as_parts(left), *_as_parts(right)]
-        merged[-1] = {"role": "user", "content": content}
-    return merged
-
-
-def _as_parts(content: Any) -> list[Any]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 # Bytes.

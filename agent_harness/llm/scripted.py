@@ -81,8 +81,8 @@ class ScriptedModel:
     Answers request after request from a script, and keeps the requests.
 
     Args:
-        steps: one answer each: a `Step`, an error, or a function of the request that makes one of them. An answer without
-            an `Ended` ends well.
+        steps: one answer each: a `Step`, an error, or a function of the request that makes one of them. An answer
+            without an `Ended` ends well.
     """
 
     def __init__(self, steps: Iterable[Step | ModelError | Callable[[Request], Step]] = ()) -> None:
@@ -123,7 +123,9 @@ class ScriptedModel:
         """
         items = [_describe(item) for block in request.blocks for item in (*block.items, *block.outputs)]
         tools = [tool.name for tool in request.tools]
-        return orjson.dumps({"model": request.model, "instructions": request.instructions, "input": items, "tools": tools})
+        return orjson.dumps(
+            {"model": request.model, "instructions": request.instructions, "input": items, "tools": tools}
+        )
 
 
 class DemoModel(ScriptedModel):

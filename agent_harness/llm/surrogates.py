@@ -5,7 +5,7 @@ A server that cuts its text in UTF-16 units sends an emoji as two JSON escapes i
 which can neither be encoded nor shown.
 """
 
-__all__ = ["SurrogateJoiner"]
+__all__ = ["SurrogateJoiner", "join_halves"]
 
 
 class SurrogateJoiner:
@@ -29,7 +29,7 @@ class SurrogateJoiner:
         if text and "\ud800" <= text[-1] <= "\udbff":
             self._high = text[-1]
             text = text[:-1]
-        return _join(text)
+        return join_halves(text)
 
     def flush(self) -> str:
         """
@@ -40,7 +40,10 @@ class SurrogateJoiner:
         return rest
 
 
-def _join(text: str) -> str:
+def join_halves(text: str) -> str:
+    """
+    *text* with the halves in it joined, and U+FFFD for those that stand alone.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -23,8 +23,8 @@ class Agent:
     """
     Settings of a session's model calls; None leaves a field to the provider (``model``, ``provider``: to the server).
 
-    ``reasoning`` and ``text`` are objects of the Responses API, sent as they are; ``tool_timeout_s`` is in seconds, None for
-    no deadline.
+    ``reasoning`` and ``text`` are objects of the Responses API, sent as they are; ``tool_timeout_s`` is in seconds,
+    None for no deadline.
     """
 
     name: str | None = None

@@ -3,8 +3,8 @@ The one item list that every model request is made of.
 
 `build_blocks` turns what the transcript keeps into blocks that a strict provider takes, whatever happened before:
 
-- each announced call has exactly one output, behind all items of its answer, outputs in call order (an open call has none
-  yet; no request is made while there is one);
+- each announced call has exactly one output, behind all items of its answer, outputs in call order (an open call has
+  none yet; no request is made while there is one);
 - a call that was never announced, an item in progress and a message without content are not in it;
 - the text of a cut answer is there as plain text: without what its provider gave, and without that answer's reasoning;
 - reasoning that nothing of its answer follows is left out.
@@ -97,9 +97,7 @@ def _was_cut(item: Message | FunctionCall | Reasoning, outputs: Mapping[str, Fun
     return not isinstance(item, FunctionCall) or item.call_id not in outputs
 
 
-def _is_sent(
-    item: Message | FunctionCall | Reasoning, cut: bool, outputs: Mapping[str, FunctionCallOutput]
-) -> bool:
+def _is_sent(item: Message | FunctionCall | Reasoning, cut: bool, outputs: Mapping[str, FunctionCallOutput]) -> bool:
     if isinstance(item, Reasoning):
         return not cut
     if isinstance(item, Message):

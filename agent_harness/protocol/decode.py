@@ -156,7 +156,7 @@ def _read_parts(allowed: tuple[type, ...]) -> Callable[[Any], tuple[Any, ...]]:
             raise InvalidRequest("type is missing.", code="missing_field", param="type")
         if value["type"] not in names:
             raise InvalidRequest(f"A part here has one of the types {', '.join(names)}.", param="type")
-        part = _reader.structure(value, _PART_TYPES[value["type"]])
+        part: Any = _reader.structure(value, _PART_TYPES[value["type"]])
         if isinstance(part, InputImage) and not (part.image_url or part.file_id):
             raise InvalidRequest("An image needs image_url or file_id.")
         if isinstance(part, InputFile) and not (part.file_data or part.file_id or part.file_url):
@@ -190,9 +190,7 @@ def _read_tools(value: Any, _: Any) -> tuple[Tool, ...]:
     seen: set[str] = set()
     for index, tool in enumerate(tools):
         if tool.name in seen:
-            raise InvalidRequest(
-                f"Two tools are named {tool.name!r}.", code="invalid_tool", param=f"[{index}].name"
-            )
+            raise InvalidRequest(f"Two tools are named {tool.name!r}.", code="invalid_tool", param=f"[{index}].name")
         seen.add(tool.name)
     return tools
 
@@ -256,6 +254,10 @@ def _read_tool_choice(value: Any, _: Any) -> Any:
     raise InvalidRequest("tool_choice is 'auto', 'none', 'required' or {\"type\": \"function\", \"name\": ...}.")
 
 
+def _is_literal(shape: Any) -> bool:
+    return get_origin(shape) is Literal
+
+
 def _is_union(shape: Any) -> bool:
     return get_origin(shape) in (Union, types.UnionType)
 
@@ -307,7 +309,7 @@ def _make_reader() -> cattrs.Converter:
     converter.register_structure_hook(int, _strict("an integer", int))
     converter.register_structure_hook(float, _strict("a number", int, float))
     converter.register_structure_hook(bool, _strict("true or false", bool))
-    converter.register_structure_hook_func(lambda shape: get_origin(shape) is Literal, _read_literal)
+    converter.register_structure_hook_func(_is_literal, _read_literal)
     converter.register_structure_hook_factory(_is_union, _read_union)
     converter.register_structure_hook_factory(attrs.has, _read_class)
     for shapes, hook in (

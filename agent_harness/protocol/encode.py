@@ -24,6 +24,15 @@ _DATED = (said.SessionItem, said.SessionStatus, said.OutputItemAdded, said.Outpu
 """Events that carry ``at``."""
 
 
+_LEFT_OUT_IF_NONE: dict[Any, tuple[str, ...]] = {
+    InputImage: ("image_url", "file_id", "detail"),
+    InputFile: ("file_data", "file_id", "file_url", "filename"),
+    said.SessionStatus: ("item_id",),
+    said.OutputItemDone: ("replayed",),
+    Snapshot: ("items",),
+}
+
+
 def dump_json(value: Any) -> bytes:
     """
     *value* as one line of JSON.
@@ -38,9 +47,7 @@ def to_wire(value: Any) -> Any:
     return _writer.unstructure(value)
 
 
-def encode_event(
-    event: said.Event, seq: int, at: float, *, numbered: bool = True, retry: int | None = None
-) -> bytes:
+def encode_event(event: said.Event, seq: int, at: float, *, numbered: bool = True, retry: int | None = None) -> bytes:
     """
     *event* as one SSE frame. *at* is Unix seconds, written with milliseconds; an event that is not *numbered* has no
     ``id:``, and its ``seq`` is the newest number it takes in.
@@ -76,27 +83,28 @@ def _write_turn(turn: Turn) -> dict[str, Any]:
     }
 
 
+def _is_mapping(shape: Any) -> bool:
+    return get_origin(shape) is Mapping
+
+
+def _is_union(shape: Any) -> bool:
+    return get_origin(shape) in (Union, types.UnionType)
+
+
+def _leave_out(converter: cattrs.Converter, kind: Any, overrides: dict[str, Any]) -> None:
+    converter.register_unstructure_hook(kind, make_dict_unstructure_fn(kind, converter, **overrides))
+
+
 def _make_writer() -> cattrs.Converter:
     converter = cattrs.Converter(unstruct_collection_overrides={tuple: list})
     converter.register_unstructure_hook(Usage, _write_usage)
     converter.register_unstructure_hook(Turn, _write_turn)
-    converter.register_unstructure_hook_func(lambda shape: get_origin(shape) is Mapping, lambda value: value)
-    converter.register_unstructure_hook_factory(
-        lambda shape: get_origin(shape) in (Union, types.UnionType), lambda _: lambda value: converter.unstructure(value)
-    )
-    for cls in (Message, FunctionCall, Reasoning):
-        converter.register_unstructure_hook(
-            cls, make_dict_unstructure_fn(cls, converter, provenance=override(omit=True))
-        )
-    for cls, optional in (
-        (InputImage, ("image_url", "file_id", "detail")),
-        (InputFile, ("file_data", "file_id", "file_url", "filename")),
-        (said.SessionStatus, ("item_id",)),
-        (said.OutputItemDone, ("replayed",)),
-        (Snapshot, ("items",)),
-    ):
-        overrides = {name: override(omit_if_default=True) for name in optional}
-        converter.register_unstructure_hook(cls, make_dict_unstructure_fn(cls, converter, **overrides))
+    converter.register_unstructure_hook_func(_is_mapping, lambda value: value)
+    converter.register_unstructure_hook_factory(_is_union, lambda _: lambda value: converter.unstructure(value))
+    for kind in (Message, FunctionCall, Reasoning):
+        _leave_out(converter, kind, {"provenance": override(omit=True)})
+    for cls, optional in _LEFT_OUT_IF_NONE.items():
+        _leave_out(converter, cls, {name: override(omit_if_default=True) for name in optional})
     return converter
 
 

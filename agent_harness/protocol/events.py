@@ -1,12 +1,12 @@
 """
 Events: what followers of a session hear. One frozen class a wire type; field names are the wire's.
 
-``seq`` (the number) and ``at`` (Unix seconds) are added when an event is published; the classes here hold the rest. Names
-that begin with ``response.`` are those of the OpenAI Responses API where it has such an event.
+``seq`` (the number) and ``at`` (Unix seconds) are added when an event is published; the classes here hold the rest.
+Names that begin with ``response.`` are those of the OpenAI Responses API where it has such an event.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
 

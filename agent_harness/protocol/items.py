@@ -210,7 +210,9 @@ class Usage:
         """
         Sum field by field; a field is None only where neither side reported it.
         """
-        return Usage(*(_add(mine, theirs) for mine, theirs in zip(attrs.astuple(self), attrs.astuple(other), strict=True)))
+        return Usage(
+            *(_add(mine, theirs) for mine, theirs in zip(attrs.astuple(self), attrs.astuple(other), strict=True))
+        )
 
 
 def _add(left: int | None, right: int | None) -> int | None:

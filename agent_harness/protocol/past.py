@@ -79,7 +79,9 @@ def read_past(value: Any, now: int) -> tuple[Item, ...]:
     """
     if not isinstance(value, list):
         raise InvalidRequest("items is an array.", param="items")
-    items = [_make_item(_read_shape(entry, f"items[{index}]"), now, f"items[{index}]") for index, entry in enumerate(value)]
+    items = [
+        _make_item(_read_shape(entry, f"items[{index}]"), now, f"items[{index}]") for index, entry in enumerate(value)
+    ]
     _check_pairs(items)
     outputs = {item.call_id: item for item in items if isinstance(item, FunctionCallOutput)}
     return tuple(_close_answered(item, outputs) for item in items)

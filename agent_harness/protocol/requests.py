@@ -75,8 +75,8 @@ def read_create(body: Any, now: int) -> CreateSession:
 
 def read_update(body: Any) -> UpdateSession:
     """
-    The body of ``PATCH /v1/sessions/{id}``. A field of the agent that is null gets its default back; a metadata key that is
-    null is taken away.
+    The body of ``PATCH /v1/sessions/{id}``. A field of the agent that is null gets its default back; a metadata key
+    that is null is taken away.
 
     Raises:
         InvalidRequest: with the first bad path.

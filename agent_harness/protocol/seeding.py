@@ -19,8 +19,8 @@ def seed_transcript(items: Iterable[Item], now: int) -> Transcript:
     """
     A transcript that begins with *items*, under new ids and outside any turn.
 
-    A call with status ``action_required`` whose output is not among them is closed by the harness, behind the items of its
-    answer. A call that was never announced (``incomplete``, without output) stays as it is.
+    A call with status ``action_required`` whose output is not among them is closed by the harness, behind the items of
+    its answer. A call that was never announced (``incomplete``, without output) stays as it is.
     """
     copies = [attrs.evolve(item, id=make_id(item.id.partition("_")[0]), response_id=None) for item in items]
     answered = {item.call_id for item in copies if isinstance(item, FunctionCallOutput)}
@@ -61,6 +61,7 @@ def _is_unanswered(item: Item, source: Transcript, copied: set[str]) -> bool:
 
 
 def _reopen(item: Item) -> Item:
+    assert isinstance(item, FunctionCall)
     return attrs.evolve(item, status="action_required")
 
 

@@ -1,8 +1,8 @@
 """
 Server-sent events: frames to bytes and bytes to frames, as the WHATWG HTML standard describes the format.
 
-The server, the Python client and the model adapters share this file. Data is handled as bytes throughout: a reader splits
-at LF, CR and CRLF only, never inside a character, and never at U+2028 or its like.
+The server, the Python client and the model adapters share this file. Data is handled as bytes throughout: a reader
+splits at LF, CR and CRLF only, never inside a character, and never at U+2028 or its like.
 """
 
 import attrs
@@ -42,8 +42,8 @@ class Frame:
 
 def encode_frame(event: str, data: bytes, *, id: int | None = None, retry: int | None = None) -> bytes:
     """
-    One frame, LF line ends. *data* is one line of JSON; characters that plain line splitters take for line ends (U+0085,
-    U+2028, U+2029; they can stand in strings only) become ``\\u`` escapes. *retry* is in milliseconds.
+    One frame, LF line ends. *data* is one line of JSON; characters that plain line splitters take for line ends
+    (U+0085, U+2028, U+2029; they can stand in strings only) become ``\\u`` escapes. *retry* is in milliseconds.
     """
     if not data.isascii():
         for raw, escaped in _SPLITTERS:

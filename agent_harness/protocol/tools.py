@@ -38,8 +38,8 @@ NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 @attrs.frozen(kw_only=True)
 class Tool:
     """
-    A function the client can run. ``parameters`` is a JSON schema, None for a function without arguments; ``timeout_s`` is
-    how long a call may stay open, in seconds, None for what the agent says.
+    A function the client can run. ``parameters`` is a JSON schema, None for a function without arguments;
+    ``timeout_s`` is how long a call may stay open, in seconds, None for what the agent says.
     """
 
     name: str
@@ -100,8 +100,8 @@ def clean_call_id(given: str, taken: Mapping[str, object], salt: str) -> str:
     """
     The call_id under which a call is known from now on.
 
-    *given* itself where it has 1 to 64 printable ASCII characters and is not in *taken*; else one made from it by a hash,
-    so that two long ids with one beginning stay apart. *salt* (the item's id) makes it unguessable.
+    *given* itself where it has 1 to 64 printable ASCII characters and is not in *taken*; else one made from it by a
+    hash, so that two long ids with one beginning stay apart. *salt* (the item's id) makes it unguessable.
     """
     if 0 < len(given) <= CALL_ID_MAX and given.isascii() and given.isprintable() and given not in taken:
         return given
@@ -113,9 +113,9 @@ def read_arguments(raw: str) -> tuple[str, str | None]:
     """
     The arguments of a call as they are kept, and what is wrong with them (None: nothing).
 
-    The text of a JSON object is kept to the letter. Nothing at all and ``null`` mean no arguments. A JSON string that holds
-    an object is unwrapped; raw control characters and lone surrogates inside strings are escaped or replaced. Anything
-    else is wrapped as ``{"invalid_arguments": raw}``, which a provider takes back and the model can recognise.
+    The text of a JSON object is kept to the letter. Nothing at all and ``null`` mean no arguments. A JSON string that
+    holds an object is unwrapped; raw control characters and lone surrogates inside strings are escaped or replaced.
+    Anything else is wrapped as ``{"invalid_arguments": raw}``, which a provider takes back and the model can recognise.
     """
     if _is_object(raw):
         return raw, None

@@ -2,8 +2,8 @@
 The transcript: items and turn records, the rules by which they change, and the step that follows from them.
 
 Everything a session is can be read off here: open calls are the calls with status ``action_required``, the queue is the
-messages that wait. Each method makes one change and returns the events that tell of it, in wire order; it knows no clock,
-no loop and no follower. `agent_harness.engine.session.Session` is the only caller.
+messages that wait. Each method makes one change and returns the events that tell of it, in wire order; it knows no
+clock, no loop and no follower. `agent_harness.engine.session.Session` is the only caller.
 """
 
 from collections.abc import Mapping
@@ -263,6 +263,8 @@ class Transcript:
         Begin an item of the answer; *index* is its place in it, ``draft.output_index`` is set here.
         """
         assert self.current is not None
+        if index in self.drafts:
+            raise ValueError(f"the answer has an item {index} already")
         draft.output_index = self._take_index()
         self.drafts[index] = draft
         if draft.type == "function_call":
@@ -276,7 +278,9 @@ class Transcript:
         """
         return self._settle_answer({draft.id: "incomplete" for draft in self.drafts.values()})
 
-    def end_answer(self, expires: Mapping[str, float | None], refused: Mapping[str, FunctionCallOutput]) -> list[said.Event]:
+    def end_answer(
+        self, expires: Mapping[str, float | None], refused: Mapping[str, FunctionCallOutput]
+    ) -> list[said.Event]:
         """
         End the answer's items: calls in *expires* (call_id to deadline, Unix seconds) are announced, those in *refused*
         closed by the output given, other calls end ``incomplete``; everything else is complete.

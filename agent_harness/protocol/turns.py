@@ -27,7 +27,8 @@ class LastError:
 @attrs.frozen(kw_only=True)
 class Turn:
     """
-    One turn, from its message to its end. Times are Unix seconds; ``model_calls`` counts answers asked for, not retries.
+    One turn, from its message to its end. Times are Unix seconds; ``model_calls`` counts answers asked for, not
+    retries.
     """
 
     id: str

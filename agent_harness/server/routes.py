@@ -86,7 +86,9 @@ async def list_sessions(request: web.Request) -> web.Response:
     """
     page = read_page(request.query, default_order="desc")
     sessions = request.app[HARNESS].sessions()
-    return _answer(make_page(page, sessions, lambda row: to_wire(row.snapshot(include_items=False)), lambda row: row.id))
+    return _answer(
+        make_page(page, sessions, lambda row: to_wire(row.snapshot(include_items=False)), lambda row: row.id)
+    )
 
 
 @ROUTES.get("/v1/sessions/{session_id}")

@@ -9,7 +9,8 @@ from aiohttp import web
 from aiohttp_sse import EventSourceResponse
 
 from agent_harness.engine.feed import Follower, Published
-from agent_harness.engine.session import Sent, Session
+from agent_harness.engine.replies import Sent
+from agent_harness.engine.session import Session
 from agent_harness.errors import InvalidRequest
 from agent_harness.protocol.encode import encode_event
 from agent_harness.protocol.events import TERMINAL_EVENTS, ResponseCreated, SessionStatus, event_response_id
@@ -147,8 +148,8 @@ async def _until_idle(session: Session, follower: Follower, replayed: bool) -> B
 
 async def _one_response(follower: Follower, response_id: str, begun: bool) -> Batches:
     """
-    The first frame, the response's events, and the status that closes it. A response that was dropped before it began has
-    no such status.
+    The first frame, the response's events, and the status that closes it. A response that was dropped before it began
+    has no such status.
     """
     ended = False
     while batch := await follower.take():

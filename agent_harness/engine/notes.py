@@ -56,5 +56,5 @@ def refusal_text(draft: Draft, offered: Mapping[str, Tool]) -> str | None:
         names = ", ".join(offered) or "none"
         return f"There is no tool named {draft.raw_name[:64]!r}. Tools that can be called: {names}."
     if draft.problem is not None:
-        return f"The call was not run: its arguments must be a JSON object, but {draft.problem}. Call again with valid arguments."
+        return f"The call was not run: arguments must be a JSON object, but {draft.problem}. Call again with one."
     return None

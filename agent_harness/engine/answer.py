@@ -1,0 +1,194 @@
+"""
+One answer of the model, from its request to its end: the deltas that come are kept as items of the session.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+
+from agent_harness.engine.notes import harness_output, refusal_text
+from agent_harness.errors import InvalidRequest, ModelError
+from agent_harness.llm import base
+from agent_harness.protocol import events as said
+from agent_harness.protocol.answers import finish_draft, grow_draft
+from agent_harness.protocol.blocks import Block
+from agent_harness.protocol.drafts import Draft
+from agent_harness.protocol.items import FunctionCallOutput, Provenance, make_id
+from agent_harness.protocol.tools import (
+    NamedChoice,
+    Tool,
+    ToolChoice,
+    clean_call_id,
+    clean_name,
+    clean_text,
+    merge_tools,
+)
+
+if TYPE_CHECKING:
+    from agent_harness.engine.session import Session
+
+__all__ = ["Answer", "preview_body"]
+
+_PREFIXES = {"message": "msg", "function_call": "fc", "reasoning": "rs"}
+
+
+class Answer:
+    """
+    The answer that the running turn of *session* asks for now. Making it lets steered messages in and counts the call.
+
+    Raises:
+        ModelError: the agent's provider does not exist.
+    """
+
+    __slots__ = ("_offered", "_session", "_turn_id", "model", "request")
+
+    def __init__(self, session: "Session") -> None:
+        entered = session.transcript.enter_steered()
+        if entered:
+            session.keep(entered)
+        self._session = session
+        self._turn_id = session.transcript.running.id
+        self.model = session.host.find_model(session.provider)
+        session.transcript.count_call(session.agent.model or self.model.default_model)
+        self.request = _build_request(session, first=session.transcript.running.model_calls == 1)
+        self._offered = {tool.name: tool for tool in self.request.tools}
+
+    def take(self, delta: base.Delta) -> None:
+        """
+        Keep one delta that is no end.
+        """
+        session = self._session
+        match delta:
+            case base.ItemAdded():
+                session.keep(session.transcript.begin_item(delta.index, self._make_draft(delta)))
+            case base.TextDelta():
+                self._grow(delta.index, delta.content_index, "text", delta.delta)
+            case base.RefusalDelta():
+                self._grow(delta.index, delta.content_index, "refusal", delta.delta)
+            case base.ArgumentsDelta():
+                self._grow(delta.index, 0, "arguments", delta.delta)
+            case base.SummaryDelta():
+                self._grow(delta.index, delta.summary_index, "summary", delta.delta)
+            case base.ItemDone():
+                self._finish(delta)
+            case base.Retrying():
+                reason = clean_text(delta.reason)
+                session.keep([said.ResponseRetrying(self._turn_id, delta.attempt, delta.delay_s, reason)])
+            case _:
+                raise TypeError(f"a model yielded {delta!r}, which is no Delta")
+
+    def end(self, ended: base.Ended) -> None:
+        """
+        The answer has ended: announce its calls, or end the turn.
+        """
+        session, transcript = self._session, self._session.transcript
+        session.add_usage(ended.usage)
+        if ended.reason != "completed":
+            session.end_turn(transcript.cut_answer(), "incomplete", reason=ended.reason)
+            return
+        for index in [index for index, draft in transcript.drafts.items() if not draft.done]:
+            self._finish(base.ItemDone(index))
+        calls = [draft for draft in transcript.drafts.values() if draft.type == "function_call"]
+        at_bound = transcript.running.model_calls >= session.agent.max_model_calls
+        if at_bound and (calls or transcript.steered()):
+            session.end_turn(transcript.end_answer({}, {}), "incomplete", reason="max_model_calls")
+        elif calls:
+            self._announce(calls)
+        elif transcript.steered():
+            session.keep([*transcript.end_answer({}, {}), *transcript.enter_steered()])
+        else:
+            session.end_turn(transcript.end_answer({}, {}), "completed")
+
+    def _announce(self, calls: Sequence[Draft]) -> None:
+        now = time.time()
+        expires: dict[str, float | None] = {}
+        refused: dict[str, FunctionCallOutput] = {}
+        for draft in calls:
+            text = refusal_text(draft, self._offered)
+            if text is not None:
+                refused[draft.call_id] = harness_output(draft.call_id, text, self._turn_id, int(now))
+                continue
+            timeout = self._offered[draft.name].timeout_s or self._session.agent.tool_timeout_s
+            expires[draft.call_id] = None if timeout is None else round(now + timeout, 3)
+        self._session.keep(self._session.transcript.end_answer(expires, refused))
+
+    def _grow(self, index: int, part: int, kind: str, piece: str) -> None:
+        self._session.keep(grow_draft(self._session.transcript.drafts[index], part, kind, clean_text(piece)))
+
+    def _finish(self, done: base.ItemDone) -> None:
+        session = self._session
+        model = session.transcript.running.model or ""
+        provenance = Provenance(session.provider, model, done.hidden) if done.hidden else None
+        draft = session.transcript.drafts[done.index]
+        session.keep(finish_draft(draft, arguments=done.arguments, annotations=done.annotations, provenance=provenance))
+
+    def _make_draft(self, added: base.ItemAdded) -> Draft:
+        draft = Draft(
+            id=make_id(_PREFIXES[added.type]),
+            type=added.type,
+            response_id=self._turn_id,
+            output_index=0,
+            created_at=int(time.time()),
+        )
+        if added.type == "function_call":
+            draft.call_id = clean_call_id(added.call_id, self._session.transcript.calls, draft.id)
+            draft.raw_name, draft.name = added.name, clean_name(added.name)
+        return draft
+
+
+def preview_body(session: "Session") -> bytes:
+    """
+    The body that the next model call of *session* would have: steered messages are in it, open calls have no output
+    yet.
+
+    Raises:
+        InvalidRequest: the agent's provider does not exist.
+    """
+    try:
+        model = session.host.find_model(session.provider)
+    except ModelError as error:
+        raise InvalidRequest(error.message, param="agent.provider") from None
+    transcript = session.transcript
+    request = _build_request(session, first=transcript.current is None or transcript.running.model_calls == 0)
+    steered = tuple(Block((waiting.message,)) for waiting in transcript.steered())
+    return model.body(attrs.evolve(request, blocks=request.blocks + steered, cache=base.RequestCache()))
+
+
+def _build_request(session: "Session", *, first: bool) -> base.Request:
+    """
+    The request of a model call made now, the *first* of its turn or not.
+    """
+    agent = session.agent
+    blocks, closed = session.transcript.blocks()
+    tools = merge_tools(agent.tools, session.transcript.tools)
+    return base.Request(
+        session_id=session.id,
+        provider=session.provider,
+        model=agent.model,
+        blocks=blocks,
+        closed=closed,
+        instructions=agent.instructions,
+        tools=tools,
+        tool_choice=_choose(session.transcript.tool_choice or agent.tool_choice, tools, first),
+        parallel_tool_calls=agent.parallel_tool_calls,
+        temperature=agent.temperature,
+        top_p=agent.top_p,
+        max_output_tokens=agent.max_output_tokens,
+        reasoning=agent.reasoning,
+        text=agent.text,
+        cache=session.cache,
+    )
+
+
+def _choose(choice: ToolChoice | None, tools: tuple[Tool, ...], first: bool) -> ToolChoice | None:
+    """
+    The choice for a model call: one that forces a call holds for the *first* of the turn only.
+    """
+    if choice is None or not tools:
+        return None
+    if choice in ("auto", "none"):
+        return choice
+    missing = isinstance(choice, NamedChoice) and all(tool.name != choice.name for tool in tools)
+    return choice if first and not missing else "auto"

@@ -1,0 +1,284 @@
+"""
+From the events of a Responses stream to deltas. Pure: no connection, no loop.
+
+Servers that imitate the API differ in what they leave out. So an item is known by its id, else by its ``output_index``; a
+text that came in no delta is taken from the events that repeat it; and what the stream said wins over what its last event
+says again. Raw reasoning (``reasoning_text``) is no summary: it is passed on as one only when its item ends with neither a
+summary nor encrypted content, so that a local model's reasoning is not lost.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import orjson
+
+from agent_harness.llm.base import (
+    ArgumentsDelta,
+    Delta,
+    Ended,
+    ItemAdded,
+    ItemDone,
+    RefusalDelta,
+    SummaryDelta,
+    TextDelta,
+)
+from agent_harness.llm.responses_items import ItemLog, ItemType, OpenItem, as_index, as_item_type, as_name, as_text
+from agent_harness.llm.upstream import read_count, read_error
+from agent_harness.protocol.items import Usage
+
+__all__ = ["AnswerReader"]
+
+_log = logging.getLogger(__name__)
+
+# Event type: the item it belongs to, the kind of text, the keys of the text and of its index, whether it is all of it.
+_TEXTS: dict[str, tuple[ItemType, str, str, str, bool]] = {
+    "response.output_text.delta": ("message", "text", "delta", "content_index", False),
+    "response.output_text.done": ("message", "text", "text", "content_index", True),
+    "response.refusal.delta": ("message", "refusal", "delta", "content_index", False),
+    "response.refusal.done": ("message", "refusal", "refusal", "content_index", True),
+    "response.function_call_arguments.delta": ("function_call", "arguments", "delta", "", False),
+    "response.function_call_arguments.done": ("function_call", "arguments", "arguments", "", True),
+    "response.reasoning_summary_text.delta": ("reasoning", "summary", "delta", "summary_index", False),
+    "response.reasoning_summary_text.done": ("reasoning", "summary", "text", "summary_index", True),
+    "response.reasoning_text.delta": ("reasoning", "raw", "delta", "content_index", False),
+    "response.reasoning_text.done": ("reasoning", "raw", "text", "content_index", True),
+}
+_PART_KINDS = {
+    "output_text": "text",
+    "text": "text",
+    "refusal": "refusal",
+    "summary_text": "summary",
+    "reasoning_text": "raw",
+}
+_TERMINAL = frozenset({"response.completed", "response.incomplete", "response.done"})
+
+
+class AnswerReader:
+    """
+    Reads one answer. ``ended`` is set once its end marker was read; the deltas before it come first.
+    """
+
+    def __init__(self) -> None:
+        self._items = ItemLog()
+        self._added = 0
+        self._has_cut_call = False
+        self._out: list[Delta] = []
+        self.ended: Ended | None = None
+
+    def read(self, name: str, event: Mapping[str, Any]) -> list[Delta]:
+        """
+        The deltas of one event; none for an event that says nothing new, or of a kind that is not known.
+
+        Raises:
+            UpstreamError: the answer failed.
+        """
+        kind = as_name(event.get("type")) or name
+        self._out = []
+        if kind in _TEXTS:
+            self._read_text(event, *_TEXTS[kind])
+        elif kind in _TERMINAL:
+            self._read_end(kind, event)
+        else:
+            handler = _HANDLERS.get(kind)
+            if handler is not None:
+                handler(self, event)
+        return self._out
+
+    def _read_added(self, event: Mapping[str, Any]) -> None:
+        value = _as_dict(event.get("item"))
+        item_type = as_item_type(value.get("type"))
+        if item_type is None:
+            return
+        item = self._items.begin(value, item_type, as_index(event.get("output_index")))
+        # A message begins with its first text: one that stays empty is none.
+        if item.type == "reasoning" or item.name:
+            self._begin(item)
+
+    def _read_done(self, event: Mapping[str, Any]) -> None:
+        value = _as_dict(event.get("item"))
+        item_type = as_item_type(value.get("type"))
+        if item_type is not None:
+            self._end(self._items.end(value, item_type, as_index(event.get("output_index"))), value)
+
+    def _read_text(
+        self, event: Mapping[str, Any], item_type: ItemType, kind: str, key: str, index_key: str, is_full: bool
+    ) -> None:
+        item = self._items.grow(as_name(event.get("item_id")), item_type, as_index(event.get("output_index")))
+        if item.done:
+            return
+        text = as_text(event.get(key))
+        if kind == "arguments":
+            item.name = item.name or as_name(event.get("name"))
+        if kind == "arguments" and is_full and text:
+            item.arguments = text
+        self._say(item, kind, as_index(event.get(index_key)) or 0, text, is_full)
+
+    def _read_annotation(self, event: Mapping[str, Any]) -> None:
+        item = self._items.grow(as_name(event.get("item_id")), "message", as_index(event.get("output_index")))
+        if not item.done:
+            number, _ = item.part("text", as_index(event.get("content_index")) or 0)
+            item.annotations.setdefault(number, []).extend(_read_annotations([event.get("annotation")]))
+
+    def _read_end(self, kind: str, event: Mapping[str, Any]) -> None:
+        response = _as_dict(event.get("response"))
+        status = response.get("status")
+        if status == "failed":
+            raise read_error(response)
+        for value, item in self._items.pair(_list_items(response.get("output"))):
+            self._end(item, value)
+        for item in self._items.items:
+            self._end(item, {})
+        is_cut = kind == "response.incomplete" or status == "incomplete" or self._has_cut_call
+        reason: Literal["completed", "max_output_tokens", "content_filter"] = "completed"
+        if is_cut:
+            given = as_name(_as_dict(response.get("incomplete_details")).get("reason"))
+            reason = "content_filter" if "filter" in given else "max_output_tokens"
+        self.ended = Ended(reason, _read_usage(response.get("usage")))
+
+    def _begin(self, item: OpenItem) -> bool:
+        """
+        Add the item to the answer, unless it is a call whose name has not come yet. Whether it is in the answer now.
+        """
+        if item.index is None and (item.type != "function_call" or item.name):
+            item.index = self._added
+            self._added += 1
+            is_call = item.type == "function_call"
+            self._out.append(ItemAdded(item.index, item.type, item.call_id if is_call else "", item.name))
+            held = item.parts.get(("arguments", 0))
+            if held is not None and held[1].text:
+                self._out.append(ArgumentsDelta(item.index, held[1].text))
+        return item.index is not None
+
+    def _say(self, item: OpenItem, kind: str, index: int, text: str, is_full: bool) -> None:
+        number, streamed = item.part(kind, index)
+        was_begun = item.index is not None
+        more = streamed.close(text) if is_full else streamed.add(text)
+        if kind == "raw" or not more or not self._begin(item) or item.index is None:
+            return
+        if kind == "text":
+            self._out.append(TextDelta(item.index, more, number))
+        elif kind == "refusal":
+            self._out.append(RefusalDelta(item.index, more, number))
+        elif kind == "summary":
+            self._out.append(SummaryDelta(item.index, more, number))
+        elif was_begun:
+            # Else `_begin` has given all that was held back.
+            self._out.append(ArgumentsDelta(item.index, more))
+
+    def _end(self, item: OpenItem, value: Mapping[str, Any]) -> None:
+        """
+        End the item with what *value*, the whole item if it was sent, has beyond the stream.
+        """
+        if item.done:
+            return
+        if item.type == "function_call":
+            self._fill_call(item, value)
+        else:
+            self._fill_texts(item, value)
+        for (kind, index), (_, streamed) in list(item.parts.items()):
+            if not streamed.closed:
+                self._say(item, kind, index, "", True)
+        _note_hidden(item, value)
+        if item.type == "reasoning":
+            self._fill_reasoning(item)
+        item.done = True
+        if item.type == "function_call" and not item.name:
+            _log.warning("a function call without a name was ignored (call_id %r)", item.call_id)
+        if item.index is not None:
+            annotations = {number: tuple(found) for number, found in item.annotations.items() if found}
+            self._out.append(ItemDone(item.index, item.arguments, item.hidden or None, annotations or None))
+
+    def _fill_call(self, item: OpenItem, value: Mapping[str, Any]) -> None:
+        self._has_cut_call = self._has_cut_call or value.get("status") == "incomplete"
+        item.name = item.name or as_name(value.get("name"))
+        if item.index is None:
+            item.call_id = item.call_id or as_name(value.get("call_id"))
+        text = as_text(value.get("arguments"))
+        # The whole text, where it was sent, is what the model wrote, even if a delta got lost.
+        item.arguments = text or item.arguments
+        if text:
+            self._say(item, "arguments", 0, text, True)
+        self._begin(item)
+
+    def _fill_texts(self, item: OpenItem, value: Mapping[str, Any]) -> None:
+        taken: dict[str, int] = {}
+        for part in [*_list_parts(value.get("content")), *_list_parts(value.get("summary"))]:
+            kind = _PART_KINDS.get(as_name(part.get("type")))
+            if kind is None or (item.type == "reasoning") != (kind in ("summary", "raw")):
+                continue
+            # The first text of the item is the first that was streamed, whatever indexes were given.
+            place = taken.get(kind, 0)
+            taken[kind] = place + 1
+            known = sorted(index for own_kind, index in item.parts if own_kind == kind)
+            index = known[place] if place < len(known) else max(known, default=-1) + 1
+            self._say(item, kind, index, as_text(part.get("refusal" if kind == "refusal" else "text")), True)
+            annotations = _read_annotations(part.get("annotations"))
+            if annotations:
+                item.annotations[item.part(kind, index)[0]] = annotations
+
+    def _fill_reasoning(self, item: OpenItem) -> None:
+        self._begin(item)
+        has_summary = any(streamed.text for _, streamed in item.texts("summary"))
+        if has_summary or "encrypted_content" in item.hidden or item.index is None:
+            return
+        for number, (_, streamed) in enumerate(item.texts("raw")):
+            if streamed.text:
+                self._out.append(SummaryDelta(item.index, streamed.text, number))
+
+
+_HANDLERS: dict[str, Callable[[AnswerReader, Mapping[str, Any]], None]] = {
+    "response.output_item.added": AnswerReader._read_added,
+    "response.output_item.done": AnswerReader._read_done,
+    "response.output_text.annotation.added": AnswerReader._read_annotation,
+}
+
+
+def _note_hidden(item: OpenItem, value: Mapping[str, Any]) -> None:
+    """
+    Keep what the provider needs to get back, as it gave it.
+    """
+    keys = ("id", "encrypted_content") if item.type == "reasoning" else ("id",)
+    for key in keys:
+        given = as_name(value.get(key)) or (item.id if key == "id" else "")
+        if given and given.isascii():
+            item.hidden[key] = given
+
+
+def _read_annotations(value: object) -> list[Mapping[str, Any]]:
+    found = []
+    for annotation in value if isinstance(value, list) else []:
+        try:
+            orjson.dumps(annotation)
+        except TypeError:
+            # Half a character in it, or a number too large: it could not be kept.
+            continue
+        if isinstance(annotation, dict):
+            found.append(annotation)
+    return found
+
+
+def _read_usage(value: object) -> Usage:
+    usage = _as_dict(value)
+    return Usage(
+        input_tokens=read_count(usage.get("input_tokens")),
+        output_tokens=read_count(usage.get("output_tokens")),
+        total_tokens=read_count(usage.get("total_tokens")),
+        cached_tokens=read_count(_as_dict(usage.get("input_tokens_details")).get("cached_tokens")),
+        reasoning_tokens=read_count(_as_dict(usage.get("output_tokens_details")).get("reasoning_tokens")),
+    )
+
+
+def _list_items(value: object) -> list[dict[str, Any]]:
+    values = value if isinstance(value, list) else []
+    return [item for item in values if isinstance(item, dict) and as_item_type(item.get("type"))]
+
+
+def _list_parts(value: object) -> list[dict[str, Any]]:
+    if isinstance(value, str):
+        return [{"type": "output_text", "text": value}]
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
+
+
+def _as_dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
