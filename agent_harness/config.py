@@ -122,6 +122,8 @@ def load_settings(
         raise ConfigError(f"OPENAI_BASE_URL is {base_url!r}; it must begin with http:// or https://.")
     if max_sessions is not None and max_sessions < 1:
         raise ConfigError(f"--max-sessions is {max_sessions}; it must be at least 1.")
+    if port is not None and not 0 <= port <= 65535:
+        raise ConfigError(f"--port is {port}; it must be from 0 (any free port) to 65535.")
     provider = ProviderSettings(
         api="chat" if api == "chat" else "responses",
         base_url=base_url.rstrip("/"),

@@ -22,7 +22,8 @@ The whole error tree: every failure that has a name, its wire code and its HTTP 
     │                                   provider_auth, provider_not_found, provider_rejected, rate_limited,
     │                                   context_length_exceeded, provider_unavailable, upstream_disconnected,
     │                                   upstream_idle, upstream_invalid, internal_error
-    └── ConfigError                     (no status: the settings are wrong; the command line prints it and exits 2)
+    ├── ConfigError                     (no status: the settings are wrong; the command line prints it and exits 2)
+    └── ListenError                     (no status: the address cannot be used; the command line prints it and exits 1)
 """
 
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ __all__ = [
     "HarnessError",
     "InternalError",
     "InvalidRequest",
+    "ListenError",
     "MethodNotAllowed",
     "ModelError",
     "NotFound",
@@ -211,4 +213,10 @@ class ModelError(HarnessError):
 class ConfigError(HarnessError):
     """
     The settings cannot be used; the message names the setting and what to write instead.
+    """
+
+
+class ListenError(HarnessError):
+    """
+    The server cannot listen where it was told to; the message names the address and says why.
     """

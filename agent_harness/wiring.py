@@ -8,7 +8,7 @@ from agent_harness.config import ProviderSettings, Settings
 from agent_harness.engine.harness import Harness
 from agent_harness.llm.base import Model
 
-__all__ = ["load_adapters", "make_model", "make_models", "open_harness"]
+__all__ = ["load_adapters", "make_model", "make_models", "open_demo_harness", "open_harness"]
 
 
 def make_model(settings: ProviderSettings) -> Model:
@@ -45,3 +45,16 @@ def open_harness(settings: Settings) -> Harness:
     A harness with the models of *settings*; close it with ``await aclose()`` or use it with ``async with``.
     """
     return Harness(make_models(settings), default_provider=settings.default_provider, limits=settings.limits)
+
+
+def open_demo_harness(settings: Settings) -> Harness:
+    """
+    A harness whose only model is the built-in demo's, under the bounds of *settings*.
+    """
+    from agent_harness.llm.scripted import DemoModel
+
+    return Harness(
+        {settings.default_provider: DemoModel()},
+        default_provider=settings.default_provider,
+        limits=settings.limits,
+    )

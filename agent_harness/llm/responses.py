@@ -1,6 +1,6 @@
 """
-OpenAI's Responses API, stateless: the whole transcript in each request, nothing stored there, encrypted reasoning asked for
-and given back. Many servers imitate it; what they leave out or change is met in `responses_events`.
+OpenAI's Responses API, stateless: the whole transcript in each request, nothing stored there, encrypted reasoning asked
+for and given back. Many servers imitate it; what they leave out or change is met in `responses_events`.
 """
 
 from collections.abc import AsyncGenerator
@@ -45,7 +45,7 @@ class ResponsesModel:
         """
         return build_body(request, self._settings)
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+    def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """
         Answer *request*, as the contract in `agent_harness.llm.base` says.
 
@@ -53,9 +53,7 @@ class ResponsesModel:
             ModelError: the call failed.
         """
         body = self.body(request)
-        async with aclosing(with_retries(self._settings, lambda: self._ask(body, request.session_id))) as deltas:
-            async for delta in deltas:
-                yield delta
+        return with_retries(self._settings, lambda: self._ask(body, request.session_id))
 
     async def aclose(self) -> None:
         """

@@ -1,10 +1,10 @@
 """
 From the events of a Responses stream to deltas. Pure: no connection, no loop.
 
-Servers that imitate the API differ in what they leave out. So an item is known by its id, else by its ``output_index``; a
-text that came in no delta is taken from the events that repeat it; and what the stream said wins over what its last event
-says again. Raw reasoning (``reasoning_text``) is no summary: it is passed on as one only when its item ends with neither a
-summary nor encrypted content, so that a local model's reasoning is not lost.
+Servers that imitate the API differ in what they leave out. So an item is known by its id, else by its ``output_index``;
+a text that came in no delta is taken from the events that repeat it; and what the stream said wins over what its last
+event says again. Raw reasoning (``reasoning_text``) is no summary: it is passed on as one only when its item ends with
+neither a summary nor encrypted content, so that a local model's reasoning is not lost.
 """
 
 import logging
@@ -24,6 +24,7 @@ from agent_harness.llm.base import (
     TextDelta,
 )
 from agent_harness.llm.responses_items import ItemLog, ItemType, OpenItem, as_index, as_item_type, as_name, as_text
+from agent_harness.llm.surrogates import join_halves
 from agent_harness.llm.upstream import read_count, read_error
 from agent_harness.protocol.items import Usage
 
@@ -92,7 +93,7 @@ class AnswerReader:
             return
         item = self._items.begin(value, item_type, as_index(event.get("output_index")))
         # A message begins with its first text: one that stays empty is none.
-        if item.type == "reasoning" or item.name:
+        if not item.done and (item.type == "reasoning" or item.name):
             self._begin(item)
 
     def _read_done(self, event: Mapping[str, Any]) -> None:
@@ -107,11 +108,13 @@ class AnswerReader:
         item = self._items.grow(as_name(event.get("item_id")), item_type, as_index(event.get("output_index")))
         if item.done:
             return
-        text = as_text(event.get(key))
         if kind == "arguments":
+            text = as_text(event.get(key))
             item.name = item.name or as_name(event.get("name"))
-        if kind == "arguments" and is_full and text:
-            item.arguments = text
+            if is_full and text:
+                item.arguments = join_halves(text)
+        else:
+            text = as_name(event.get(key))
         self._say(item, kind, as_index(event.get(index_key)) or 0, text, is_full)
 
     def _read_annotation(self, event: Mapping[str, Any]) -> None:
@@ -194,7 +197,7 @@ class AnswerReader:
         item.name = item.name or as_name(value.get("name"))
         if item.index is None:
             item.call_id = item.call_id or as_name(value.get("call_id"))
-        text = as_text(value.get("arguments"))
+        text = join_halves(as_text(value.get("arguments")))
         # The whole text, where it was sent, is what the model wrote, even if a delta got lost.
         item.arguments = text or item.arguments
         if text:
@@ -212,7 +215,7 @@ class AnswerReader:
             taken[kind] = place + 1
             known = sorted(index for own_kind, index in item.parts if own_kind == kind)
             index = known[place] if place < len(known) else max(known, default=-1) + 1
-            self._say(item, kind, index, as_text(part.get("refusal" if kind == "refusal" else "text")), True)
+            self._say(item, kind, index, as_name(part.get("refusal" if kind == "refusal" else "text")), True)
             annotations = _read_annotations(part.get("annotations"))
             if annotations:
                 item.annotations[item.part(kind, index)[0]] = annotations
@@ -246,7 +249,7 @@ def _note_hidden(item: OpenItem, value: Mapping[str, Any]) -> None:
 
 
 def _read_annotations(value: object) -> list[Mapping[str, Any]]:
-    found = []
+    found: list[Mapping[str, Any]] = []
     for annotation in value if isinstance(value, list) else []:
         try:
             orjson.dumps(annotation)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import attrs
 import orjson
 
-from agent_harness.llm.surrogates import SurrogateJoiner
+from agent_harness.llm.surrogates import SurrogateJoiner, join_halves
 
 __all__ = ["ItemLog", "ItemType", "OpenItem", "StreamedText", "as_index", "as_item_type", "as_name", "as_text"]
 
@@ -47,21 +47,16 @@ class StreamedText:
         """
         return "" if self.closed else self._note(self._joiner.feed(piece))
 
-    def close(self, full: str | None = None) -> str:
+    def close(self, full: str = "") -> str:
         """
-        End the text; what is left to say. *full* is the text as it is repeated at its end: what the pieces lack of it
-        is said now, but where it contradicts them they win.
+        End the text; what is left to say. *full* is the text as it is repeated at its end, "" if it is not: what the
+        pieces lack of it is said now, but where it contradicts them they win.
         """
-        if full:
-            full = _clean(full)
-            said = self.text
-            if not self.closed and full.startswith(said):
-                self.closed = True
-                return self._note(full[len(said) :])
-        if full is None and self.closed:
-            return ""
         self.closed = True
-        return self._note(self._joiner.flush())
+        whole = join_halves(full)
+        said = self.text
+        held, self._joiner = self._joiner.flush(), SurrogateJoiner()
+        return self._note(whole[len(said) :] if whole and whole.startswith(said) else held)
 
     def _note(self, text: str) -> str:
         if text:
@@ -72,8 +67,8 @@ class StreamedText:
 @attrs.define(eq=False)
 class OpenItem:
     """
-    An item of the answer. ``index`` is its number in the answer once it was added; ``parts`` holds its texts by kind and
-    the upstream's own index, each with the number under which it is passed on.
+    An item of the answer. ``index`` is its number in the answer once it was added; ``parts`` holds its texts by kind
+    and the upstream's own index, each with the number under which it is passed on.
     """
 
     type: ItemType
@@ -101,9 +96,8 @@ class OpenItem:
         """
         The texts of one kind in the upstream's order.
         """
-        return [
-            part for (own_kind, _), part in sorted(self.parts.items(), key=lambda entry: entry[0]) if own_kind == kind
-        ]
+        keys = sorted(key for key in self.parts if key[0] == kind)
+        return [self.parts[key] for key in keys]
 
     def repeats(self, value: Mapping[str, Any]) -> bool:
         """
@@ -111,7 +105,12 @@ class OpenItem:
         """
         if self.type == "function_call":
             return (self.call_id, self.name) == (as_name(value.get("call_id")), as_name(value.get("name")))
-        return True
+        if self.type == "reasoning":
+            return True
+        parts = value.get("content")
+        told = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+        whole = "".join(as_name(part.get("text")) or as_name(part.get("refusal")) for part in told)
+        return whole == "".join(streamed.text for _, streamed in self.parts.values())
 
 
 class ItemLog:
@@ -122,7 +121,7 @@ class ItemLog:
     def __init__(self) -> None:
         self.items: list[OpenItem] = []
         self._by_id: dict[str, OpenItem] = {}
-        self._by_place: dict[int, OpenItem] = {}
+        self._by_place: dict[tuple[ItemType, int], OpenItem] = {}
 
     def begin(self, value: Mapping[str, Any], item_type: ItemType, place: int | None) -> OpenItem:
         """
@@ -132,9 +131,10 @@ class ItemLog:
         item = self._find_id(item_id, item_type)
         if item is None:
             other = self._find_place(item_type, place)
-            if other is not None and not other.done:
+            if other is not None:
                 is_same = (not item_id or not other.id) and other.call_id == call_id
-                item = other if is_same or not other.announced else None
+                is_new_to_us = not other.announced and not other.done
+                item = other if is_new_to_us or (is_same and (call_id or not other.done)) else None
         item = self._keep(item or OpenItem(item_type), item_id, place)
         item.announced = True
         if not item.done and item.index is None:
@@ -150,8 +150,11 @@ class ItemLog:
         item = self._find_id(item_id, item_type)
         if item is None:
             item = self._find_place(item_type, place)
-            if item is not None and item.done and (place is None or not item.repeats(value)):
-                item = item if place is None and item.type == "function_call" and item.repeats(value) else None
+            is_other = item is not None and bool(item_id and item.id and item_id != item.id)
+            if item is not None and item.done:
+                item = item if item.repeats(value) and not is_other else None
+            elif is_other and place is None:
+                item = None
         return self._keep(item or OpenItem(item_type), item_id, place)
 
     def grow(self, item_id: str, item_type: ItemType, place: int | None) -> OpenItem:
@@ -159,8 +162,12 @@ class ItemLog:
         The item that an event about a text in it speaks of.
         """
         item = self._find_id(item_id, item_type)
-        if item is None and (place is not None or not item_id):
+        if item is not None:
+            return item
+        if place is not None or not item_id:
             item = self._find_place(item_type, place)
+        if item is not None and item.done and item_id not in ("", item.id):
+            item = None
         return self._keep(item or OpenItem(item_type), item_id, place)
 
     def pair(self, values: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], OpenItem]]:
@@ -169,18 +176,15 @@ class ItemLog:
         next of its type that is left. What the stream did not have is new.
         """
         left = list(self.items)
-        found: list[OpenItem | None] = []
-        for value in values:
-            item = next((item for item in left if _is_named(item, value)), None)
-            found.append(item)
-            if item is not None:
-                left.remove(item)
-        for value, named in zip(values, found, strict=True):
-            item_type = _TYPES[value.get("type")]
-            item = named or next((item for item in left if item.type == item_type), None)
-            if named is None and item is not None:
-                left.remove(item)
-            yield value, item or self._keep(OpenItem(item_type), "", None)
+        found: dict[int, OpenItem] = {}
+        for is_one in (_has_id, _has_call_id, _has_type):
+            for number, value in enumerate(values):
+                item = next((item for item in left if is_one(item, value)), None)
+                if number not in found and item is not None:
+                    found[number] = item
+                    left.remove(item)
+        for number, value in enumerate(values):
+            yield value, found.get(number) or self._keep(OpenItem(_TYPES[value.get("type")]), "", None)
 
     def _find_id(self, item_id: str, item_type: ItemType) -> OpenItem | None:
         item = self._by_id.get(item_id)
@@ -188,8 +192,7 @@ class ItemLog:
 
     def _find_place(self, item_type: ItemType, place: int | None) -> OpenItem | None:
         if place is not None:
-            item = self._by_place.get(place)
-            return item if item is not None and item.type == item_type else None
+            return self._by_place.get((item_type, place))
         same = [item for item in self.items if item.type == item_type]
         return next((item for item in reversed(same) if not item.done), same[-1] if same else None)
 
@@ -200,7 +203,7 @@ class ItemLog:
             item.id = item.id or item_id
             self._by_id.setdefault(item_id, item)
         if place is not None:
-            self._by_place[place] = item
+            self._by_place[item.type, place] = item
         return item
 
 
@@ -237,13 +240,13 @@ def as_text(value: object) -> str:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _is_named(item: OpenItem, value: Mapping[str, Any]) -> bool:
-    if item.type != value.get("type"):
-        return False
-    item_id, call_id = as_name(value.get("id")), as_name(value.get("call_id"))
-    return bool((item_id and item_id == item.id) or (call_id and call_id == item.call_id))
+def _has_type(item: OpenItem, value: Mapping[str, Any]) -> bool:
+    return item.type == value.get("type")
 
 
-def _clean(text: str) -> str:
-    joiner = SurrogateJoiner()
-    return joiner.feed(text) + joiner.flush()
+def _has_id(item: OpenItem, value: Mapping[str, Any]) -> bool:
+    return _has_type(item, value) and item.id != "" and item.id == value.get("id")
+
+
+def _has_call_id(item: OpenItem, value: Mapping[str, Any]) -> bool:
+    return _has_type(item, value) and item.call_id != "" and item.call_id == value.get("call_id")

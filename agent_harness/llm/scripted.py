@@ -165,10 +165,12 @@ def _call_tool(tool: Tool) -> Step:
     return call(tool.name, orjson.dumps(_example(tool.parameters or {"type": "object"})).decode())
 
 
-def _example(schema: Mapping[str, Any]) -> Any:
+def _example(schema: Any) -> Any:
     """
     A small value that fits a JSON schema's type, enum and required properties.
     """
+    if not isinstance(schema, Mapping):  # `true` and `false` are schemas too
+        return "example"
     if schema.get("enum"):
         return schema["enum"][0]
     if "default" in schema:
@@ -209,9 +211,10 @@ def _text_of(item: Any) -> str:
 
 
 def _output_text(output: FunctionCallOutput) -> str:
+    head = "Error: " if output.is_error else ""
     if isinstance(output.output, str):
-        return output.output
-    return "".join(part.text for part in output.output if isinstance(part, InputText))
+        return head + output.output
+    return head + "".join(part.text for part in output.output if isinstance(part, InputText))
 
 
 def _split(text: str) -> list[str]:

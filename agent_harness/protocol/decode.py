@@ -136,7 +136,7 @@ def _read_object(value: Any, _: Any) -> Any:
 def _read_metadata(value: Any, _: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidRequest(f"This must be an object, not {_name(value)}.")
-    if len(value) > 16:
+    if sum(text is not None for text in value.values()) > 16:
         raise InvalidRequest("At most 16 metadata keys are kept.")
     for key, text in value.items():
         if len(key) > 64:
@@ -284,6 +284,24 @@ def _read_union(shape: Any, converter: cattrs.Converter) -> Callable[[Any, Any],
     return read_value
 
 
+def _is_tuple(shape: Any) -> bool:
+    return get_origin(shape) is tuple
+
+
+def _read_tuple(shape: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    """
+    ``tuple[X, ...]``: an array and nothing else that can be walked through.
+    """
+    element = get_args(shape)[0]
+
+    def read_array(value: Any, _: Any) -> Any:
+        if not isinstance(value, list):
+            raise InvalidRequest(f"This must be an array, not {_name(value)}.")
+        return _read_list(value, lambda one: converter.structure(one, element))
+
+    return read_array
+
+
 def _read_class(cls: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
     """
     An attrs class: null for an optional key counts as absent, except where null is a value of its own.
@@ -311,6 +329,7 @@ def _make_reader() -> cattrs.Converter:
     converter.register_structure_hook(bool, _strict("true or false", bool))
     converter.register_structure_hook_func(_is_literal, _read_literal)
     converter.register_structure_hook_factory(_is_union, _read_union)
+    converter.register_structure_hook_factory(_is_tuple, _read_tuple)
     converter.register_structure_hook_factory(attrs.has, _read_class)
     for shapes, hook in (
         ((Mapping[str, Any],), _read_object),

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import attrs
 
-from agent_harness.errors import InvalidRequest
-from agent_harness.protocol.commands import InputPart
+from agent_harness.errors import InvalidRequest, RequestTooLarge
+from agent_harness.protocol.commands import OUTPUT_MAX, InputPart
 from agent_harness.protocol.decode import read
 from agent_harness.protocol.items import (
     FunctionCall,
@@ -74,6 +74,7 @@ def read_past(value: Any, now: int) -> tuple[Item, ...]:
     *value* as items, dated *now*. A call without output has the status ``action_required``.
 
     Raises:
+        RequestTooLarge: an output is over its limit.
         InvalidRequest: an item's shape, an output without an earlier call, a call_id used twice, arguments that are no
             JSON object; ``param`` says where.
     """
@@ -115,6 +116,8 @@ def _make_item(shape: Any, now: int, path: str) -> Item:
             return _make_call(shape, now, path)
         case _Output():
             output = "" if shape.output is None else shape.output
+            if isinstance(output, str) and len(output) > OUTPUT_MAX:
+                raise RequestTooLarge(f"An output has at most {OUTPUT_MAX:,} characters.", param=f"{path}.output")
             return FunctionCallOutput(
                 id=make_id("fco"),
                 call_id=shape.call_id,
@@ -124,16 +127,20 @@ def _make_item(shape: Any, now: int, path: str) -> Item:
                 created_at=now,
             )
         case _:
-            return Reasoning(id=make_id("rs"), summary=shape.summary, status="completed", created_at=now)
+            summary = tuple(_clean_part(part) for part in shape.summary)
+            return Reasoning(id=make_id("rs"), summary=summary, status="completed", created_at=now)
 
 
 def _make_content(content: Any, text_part: Any) -> tuple[Any, ...]:
     if isinstance(content, str):
         return (text_part(clean_text(content)),)
-    return tuple(
-        attrs.evolve(part, text=clean_text(part.text)) if isinstance(part, InputText | OutputText) else part
-        for part in content
-    )
+    return tuple(_clean_part(part) for part in content)
+
+
+def _clean_part(part: Any) -> Any:
+    if isinstance(part, InputText | OutputText | SummaryText):
+        return attrs.evolve(part, text=clean_text(part.text))
+    return Refusal(clean_text(part.refusal)) if isinstance(part, Refusal) else part
 
 
 def _make_call(shape: _Call, now: int, path: str) -> FunctionCall:

@@ -68,7 +68,7 @@ def read_create(body: Any, now: int) -> CreateSession:
     return CreateSession(
         agent=_check_agent(shape.agent or Agent()),
         agent_id=shape.agent_id,
-        metadata=shape.metadata or {},
+        metadata={key: text for key, text in (shape.metadata or {}).items() if text is not None},
         items=() if shape.items is None else read_past(shape.items, now),
     )
 

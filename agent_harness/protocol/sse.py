@@ -63,16 +63,16 @@ class FrameReader:
     at the beginning too.
 
     Args:
-        limit: longest frame in bytes.
+        limit: how much of one frame is held, in bytes: its data lines and the line that is not yet whole.
     """
 
-    __slots__ = ("_data", "_event", "_id", "_last_cr", "_limit", "_rest", "_size", "_started")
+    __slots__ = ("_data", "_data_size", "_event", "_id", "_last_cr", "_limit", "_rest", "_rest_size", "_started")
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
         self._limit = limit
         self._rest: list[bytes] = []
         self._data: list[bytes] = []
-        self._size = 0
+        self._data_size = self._rest_size = 0
         self._event = self._id = ""
         self._last_cr = self._started = False
 
@@ -91,16 +91,15 @@ class FrameReader:
         self._last_cr = chunk.endswith(b"\r")
         if b"\r" in chunk:
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        self._size += len(chunk)
         if b"\n" not in chunk:
             self._rest.append(chunk)
+            self._rest_size += len(chunk)
             self._check_size()
             return []
         lines = b"".join((*self._rest, chunk)).split(b"\n")
         self._rest = [lines.pop()]
+        self._rest_size = len(self._rest[0])
         frames = self._read_lines(lines)
-        if frames:
-            self._size = len(self._rest[0])
         self._check_size()
         return frames
 
@@ -111,7 +110,7 @@ class FrameReader:
         return self.feed(b"\n\n")
 
     def _check_size(self) -> None:
-        if self._size > self._limit:
+        if self._data_size + self._rest_size > self._limit:
             raise FrameTooLong(f"a frame of the stream is longer than {self._limit} bytes")
 
     def _read_lines(self, lines: list[bytes]) -> list[Frame]:
@@ -123,6 +122,7 @@ class FrameReader:
             if not line:
                 self._end_frame(frames)
             elif line.startswith(b"data:"):
+                self._data_size += len(line)
                 self._data.append(line[6:] if line[5:6] == b" " else line[5:])
             elif line.startswith(b"event:"):
                 self._event = line[6:].strip().decode(errors="replace")
@@ -138,6 +138,5 @@ class FrameReader:
             if data:
                 frames.append(Frame(data, self._event, self._id))
             self._data = []
-        else:
-            self._size = 0
+            self._data_size = 0
         self._event = ""

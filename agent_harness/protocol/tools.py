@@ -100,10 +100,10 @@ def clean_call_id(given: str, taken: Mapping[str, object], salt: str) -> str:
     """
     The call_id under which a call is known from now on.
 
-    *given* itself where it has 1 to 64 printable ASCII characters and is not in *taken*; else one made from it by a
-    hash, so that two long ids with one beginning stay apart. *salt* (the item's id) makes it unguessable.
+    *given* itself where it has 1 to 64 characters, all of which can be kept, and is not in *taken*; else one made from
+    it by a hash, so that two long ids with one beginning stay apart. *salt* (the item's id) makes it unguessable.
     """
-    if 0 < len(given) <= CALL_ID_MAX and given.isascii() and given.isprintable() and given not in taken:
+    if 0 < len(given) <= CALL_ID_MAX and clean_text(given) == given and given not in taken:
         return given
     digest = hashlib.sha256(f"{salt}\0{given}".encode(errors="surrogatepass")).hexdigest()
     return f"call_{digest[:24]}"

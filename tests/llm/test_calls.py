@@ -101,9 +101,12 @@ def test_a_second_call_without_an_id_is_not_given_the_first_ones(given_id: Any) 
 
 
 @pytest.mark.parametrize(
-    "ghost", [{"index": 0, "id": "", "type": "function"}, {"index": 0, "id": "x", "function": None}, {}, piece(0, "", "", "")]
+    "ghost",
+    [{"index": 0, "id": "", "type": "function"}, {"index": 0, "id": "x", "function": None}, {}, piece(0, "", "", "")],
 )
-def test_a_call_without_name_and_arguments_is_ignored_and_logged(ghost: Piece, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_call_without_name_and_arguments_is_ignored_and_logged(
+    ghost: Piece, caplog: pytest.LogCaptureFixture
+) -> None:
     """
     B037.
     """
@@ -209,6 +212,16 @@ def test_two_calls_that_share_an_index_keep_their_order() -> None:
     B052.
     """
     assert calls_of(piece(0, "a", "f", "{}"), piece(0, "b", "g", "{}")) == [("a", "f", "{}"), ("b", "g", "{}")]
+
+
+def test_an_id_is_passed_on_as_it_is_whatever_its_length() -> None:
+    """
+    B032, B039: whether it can be used is the session's to say.
+    """
+    assert calls_of(piece(0, "x" * 94, "f", "{}"), piece(1, "terminal:0", "f", "{}")) == [
+        ("x" * 94, "f", "{}"),
+        ("terminal:0", "f", "{}"),
+    ]
 
 
 def test_an_id_shared_by_two_indexes_makes_two_calls() -> None:
@@ -393,10 +406,16 @@ def streams(draw: st.DrawFn) -> tuple[list[Piece], list[tuple[str, str, str]]]:
     heads: list[list[Piece]] = []
     tails: list[list[Piece]] = []
     for number, (call_id, name, arguments) in enumerate(calls):
-        index = {"index": number, "index and id": number, "id": draw(st.sampled_from([None, MISSING])), "one index": 0}[style]
+        index = {"index": number, "index and id": number, "id": draw(st.sampled_from([None, MISSING])), "one index": 0}[
+            style
+        ]
         later_id = MISSING if style == "index" else call_id
         # A part that equals all before it cannot be told from a repetition.
-        parts = [name] if repeats else draw(cut(name).filter(lambda parts: all(p != "".join(parts[:n]) for n, p in enumerate(parts))))
+        parts = (
+            [name]
+            if repeats
+            else draw(cut(name).filter(lambda parts: all(p != "".join(parts[:n]) for n, p in enumerate(parts))))
+        )
         blank = draw(st.sampled_from(["", None, MISSING]))
         heads.append([piece(index, later_id if n else call_id, part, blank) for n, part in enumerate(parts)])
         again = name if repeats else draw(st.sampled_from(["", None, MISSING]))
@@ -419,7 +438,9 @@ def streams(draw: st.DrawFn) -> tuple[list[Piece], list[tuple[str, str, str]]]:
 
 
 @given(streams())
-def test_any_mixture_of_well_formed_calls_gives_these_calls(stream: tuple[list[Piece], list[tuple[str, str, str]]]) -> None:
+def test_any_mixture_of_well_formed_calls_gives_these_calls(
+    stream: tuple[list[Piece], list[tuple[str, str, str]]],
+) -> None:
     mixed, calls = stream
     assert calls_of(*mixed) == calls
     assert calls_of(mixed) == calls

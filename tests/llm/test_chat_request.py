@@ -76,13 +76,19 @@ def request(*blocks: Block, closed: int = 0, **fields: Any) -> Request:
     return Request(**{"session_id": "s", "provider": "default", "model": None, **fields}, blocks=blocks, closed=closed)
 
 
-def body_of(asked: Request, settings: ProviderSettings = PROVIDER, memory: SessionMemory | None = None) -> dict[str, Any]:
+def body_of(
+    asked: Request, settings: ProviderSettings = PROVIDER, memory: SessionMemory | None = None
+) -> dict[str, Any]:
     """
     The body, after a strict server took it.
     """
     raw = encode_body(asked, settings)
     memory = memory or SessionMemory()
-    options = attrs.evolve(REFUSING, merge_user_messages=settings.merge_user_messages)
+    options = attrs.evolve(
+        REFUSING,
+        merge_user_messages=settings.merge_user_messages,
+        drop_reasoning=settings.replay_reasoning_content == "turn",
+    )
     memory.last = check_request("chat", parse_body(raw), raw, options, memory)
     body: dict[str, Any] = orjson.loads(raw)
     return body
@@ -275,7 +281,11 @@ def test_an_output_that_is_an_error_says_so() -> None:
     """
     B071.
     """
-    outputs = (output("a", "boom", is_error=True), output("b", "", is_error=True), output("c", (InputText("p"),), is_error=True))
+    outputs = (
+        output("a", "boom", is_error=True),
+        output("b", "", is_error=True),
+        output("c", (InputText("p"),), is_error=True),
+    )
     messages = messages_of(user("x"), Block((call("a"), call("b"), call("c")), outputs))
     assert [message["content"] for message in messages[2:]] == ["Error: boom", "Error: ", "Error: p"]
 
@@ -355,7 +365,9 @@ def test_reasoning_is_replayed_always_or_in_its_turn_or_never() -> None:
     shown = {}
     for replay in ("always", "turn", "never"):
         settings = ProviderSettings(model="m", replay_reasoning_content=replay)
-        shown[replay] = [m["reasoning_content"] for m in messages_of(*blocks, settings=settings) if "reasoning_content" in m]
+        shown[replay] = [
+            m["reasoning_content"] for m in messages_of(*blocks, settings=settings) if "reasoning_content" in m
+        ]
     assert shown == {"always": ["one", "two", "three"], "turn": ["two", "three"], "never": []}
     assert PROVIDER.replay_reasoning_content == "always"
 
@@ -403,7 +415,12 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def describe(settings: ProviderSettings) -> str:
+    merge = "merge" if settings.merge_user_messages else "apart"
+    return f"{merge}-{settings.replay_reasoning_content}-{settings.system_role}"
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=describe)
 @pytest.mark.parametrize("instructions", [None, "be brief"])
 def test_a_body_made_of_kept_bytes_is_the_one_made_anew(settings: ProviderSettings, instructions: str | None) -> None:
     cache = RequestCache()
@@ -418,7 +435,7 @@ def test_a_body_made_of_kept_bytes_is_the_one_made_anew(settings: ProviderSettin
     assert counts[-1] >= len(HISTORY) - 3
 
 
-@pytest.mark.parametrize("settings", [s for s in SETTINGS if s.replay_reasoning_content != "turn"], ids=str)
+@pytest.mark.parametrize("settings", SETTINGS, ids=describe)
 def test_each_request_begins_with_the_bytes_of_the_one_before(settings: ProviderSettings) -> None:
     memory, cache = SessionMemory(), RequestCache()
     for end in range(1, len(HISTORY) + 1):
@@ -453,7 +470,9 @@ def test_no_nul_half_character_or_nan_is_ever_sent() -> None:
     """
     schema = {"type": "object", "properties": {"a\0": {"maximum": float("nan"), "enum": ("\ud83d",), "minimum": 2**70}}}
     settings = ProviderSettings(model="m", extra_body={"x": {"t": "\0", "n": float("inf")}})
-    asked = request(user("x\0"), tools=(Tool(name="f", description="d\0\udc00", parameters=schema),), instructions="\ud83d")
+    asked = request(
+        user("x\0"), tools=(Tool(name="f", description="d\0\udc00", parameters=schema),), instructions="\ud83d"
+    )
     raw = encode_body(asked, settings)
     assert b"\\u0000" not in raw
     assert b"NaN" not in raw

@@ -1,0 +1,125 @@
+"""
+The command line: options, signals, logging, exit codes. 0: done; 1: it failed; 2: the call or the settings are wrong.
+"""
+
+import asyncio
+import logging
+import sys
+from typing import Any
+
+import click
+
+from agent_harness.errors import ConfigError, ListenError
+from agent_harness.version import VERSION
+
+__all__ = ["main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="agent-harness")
+def main() -> None:
+    """
+    An agent server whose tools run on the client's side.
+    """
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+@main.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8787, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free port.")
+@click.option("--model", help="Model of agents that name none.")
+@click.option("--api", type=click.Choice(["responses", "chat"]), help="Wire dialect of the model server.")
+@click.option("--max-sessions", type=click.IntRange(1), help="Most sessions held at once. [default: 10000]")
+@click.option("--demo", is_flag=True, help="Answer with the built-in demo model: no key, no network.")
+def serve(host: str, port: int, model: str | None, api: str | None, max_sessions: int | None, demo: bool) -> None:
+    """
+    Start the server.
+
+    The model server is OPENAI_BASE_URL (OpenAI's if unset), its key OPENAI_API_KEY.
+    """
+    _run(_serve(host, port, model, api, max_sessions, demo))
+
+
+@main.command()
+def demo() -> None:
+    """
+    Play the whole journey against a server of its own: no key, no network.
+    """
+    if not _run(_demo()):
+        sys.exit(1)
+
+
+@main.command("mock-llm")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8788, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free port.")
+def mock_llm(host: str, port: int) -> None:
+    """
+    Start the strict mock model server.
+    """
+    _run(_mock_llm(host, port))
+
+
+def _run(coroutine: Any) -> Any:
+    """
+    Run a command; what is wrong with its settings is told in one line.
+    """
+    try:
+        return asyncio.run(coroutine)
+    except (ConfigError, ListenError) as error:
+        click.echo(f"agent-harness: {error}", err=True)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+async def _serve(
+    host: str, port: int, model: str | None, api: str | None, max_sessions: int | None, demo: bool
+) -> None:
+    from agent_harness.config import load_settings
+    from agent_harness.server import make_app
+    from agent_harness.serving import serve_app
+    from agent_harness.wiring import load_adapters, open_demo_harness, open_harness
+
+    settings = load_settings(model=model, api=api, host=host, port=port, max_sessions=max_sessions)
+    async with open_demo_harness(settings) if demo else open_harness(settings) as harness:
+        warming: list[asyncio.Task[None]] = []
+
+        def announce(url: str) -> None:
+            click.echo(f"agent-harness listens on {url}{' with the demo model' if demo else ''}")
+            if not demo:
+                if settings.providers[0].key() is None:
+                    click.echo("No OPENAI_API_KEY is set: turns fail with provider_auth until it is.", err=True)
+                warming.append(asyncio.create_task(asyncio.to_thread(load_adapters)))
+
+        await serve_app(make_app(harness), host, port, on_listening=announce)
+
+
+async def _demo() -> bool:
+    from aiohttp import web
+
+    from agent_harness.config import Settings
+    from agent_harness.demo import play_demo
+    from agent_harness.server import make_app
+    from agent_harness.wiring import open_demo_harness
+
+    runner = web.AppRunner(make_app(open_demo_harness(Settings())), access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        click.echo(f"A server with the demo model listens on {url}. What follows is a client's view.\n")
+        return await play_demo(url, click.echo)
+    finally:
+        await runner.cleanup()
+
+
+async def _mock_llm(host: str, port: int) -> None:
+    from agent_harness.serving import serve_app
+    from agent_harness.testing.mock_llm import make_mock_app
+
+    await serve_app(
+        make_mock_app(),
+        host,
+        port,
+        on_listening=lambda url: click.echo(f"The mock model server listens on {url}; its base URL is {url}/v1"),
+    )
