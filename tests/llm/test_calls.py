@@ -305,7 +305,7 @@ def test_the_old_function_call_is_one_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    "value, text",
     [({"k": 1}, '{"k":1}'), ({}, "{}"), ([1, 2], "[1,2]"), (3, "3"), (True, "true"), ({"t": "ä"}, '{"t":"ä"}')],
 )
 def test_arguments_that_are_no_text_become_json_once(value: Any, text: str) -> None:
@@ -351,7 +351,7 @@ def test_halves_of_a_character_in_arguments_are_joined() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "is_cut"), [("{}", False), ('{"path":"a","content":"abc', True), ("", True), ("[1]", True)]
+    "text, is_cut", [("{}", False), ('{"path":"a","content":"abc', True), ("", True), ("[1]", True)]
 )
 def test_it_says_whether_the_last_call_is_cut(text: str, is_cut: bool) -> None:
     """
@@ -362,7 +362,7 @@ def test_it_says_whether_the_last_call_is_cut(text: str, is_cut: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    "value, text",
     [
         (None, ""),
         ("{ }", "{ }"),

@@ -163,7 +163,7 @@ def test_strict_is_sent_as_the_tool_has_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sent"),
+    "given, sent",
     [
         (
             {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True, "description": None},

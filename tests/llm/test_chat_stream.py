@@ -322,7 +322,7 @@ def test_usage_in_the_last_text_chunk_loses_neither() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "usage"),
+    "given, usage",
     [
         (None, Usage()),
         ({}, Usage()),
@@ -679,7 +679,7 @@ async def test_a_stream_that_ends_inside_a_call_fails(done: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "content_type"),
+    "body, content_type",
     [
         (b"", "text/event-stream"),
         (b": a\n\n: b\n\n", "text/event-stream"),
