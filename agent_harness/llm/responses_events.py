@@ -23,7 +23,8 @@ from agent_harness.llm.base import (
     SummaryDelta,
     TextDelta,
 )
-from agent_harness.llm.responses_items import ItemLog, ItemType, OpenItem, as_index, as_item_type, as_name, as_text
+from agent_harness.llm.calls import arguments_text
+from agent_harness.llm.responses_items import ItemLog, ItemType, OpenItem, as_index, as_item_type, as_name
 from agent_harness.llm.surrogates import join_halves
 from agent_harness.llm.upstream import read_count, read_error
 from agent_harness.protocol.items import Usage
@@ -109,7 +110,7 @@ class AnswerReader:
         if item.done:
             return
         if kind == "arguments":
-            text = as_text(event.get(key))
+            text = arguments_text(event.get(key))
             item.name = item.name or as_name(event.get("name"))
             if is_full and text:
                 item.arguments = join_halves(text)
@@ -197,7 +198,7 @@ class AnswerReader:
         item.name = item.name or as_name(value.get("name"))
         if item.index is None:
             item.call_id = item.call_id or as_name(value.get("call_id"))
-        text = join_halves(as_text(value.get("arguments")))
+        text = join_halves(arguments_text(value.get("arguments")))
         # The whole text, where it was sent, is what the model wrote, even if a delta got lost.
         item.arguments = text or item.arguments
         if text:

@@ -4,7 +4,8 @@ bytes, so that each request begins with the one before it.
 
 What a provider gave of its own comes back only whole: an answer's reasoning, in stream order, with the ids of what it
 led to. Where one piece is missing (another provider or model since, no ``encrypted_content``, an id that another item
-has too), the answer goes out without any: OpenAI refuses reasoning without its follower, and an id without its reasoning.
+has too), the answer goes out without any: OpenAI refuses reasoning without its follower, and an id without its
+reasoning.
 """
 
 from collections.abc import Sequence

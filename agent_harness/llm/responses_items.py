@@ -2,16 +2,14 @@
 The items of a Responses answer while their events come in, and which event belongs to which item. Pure.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
-import orjson
 
 from agent_harness.llm.surrogates import SurrogateJoiner, join_halves
 
-__all__ = ["ItemLog", "ItemType", "OpenItem", "StreamedText", "as_index", "as_item_type", "as_name", "as_text"]
+__all__ = ["ItemLog", "ItemType", "OpenItem", "StreamedText", "as_index", "as_item_type", "as_name"]
 
 ItemType = Literal["message", "function_call", "reasoning"]
 
@@ -226,18 +224,6 @@ def as_index(value: object) -> int | None:
     A place in a list, None where none is given.
     """
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def as_text(value: object) -> str:
-    """
-    A text; where a server sends a value in its place, the value's JSON.
-    """
-    if value is None or isinstance(value, str):
-        return value or ""
-    try:
-        return orjson.dumps(value).decode()
-    except TypeError:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _has_type(item: OpenItem, value: Mapping[str, Any]) -> bool:

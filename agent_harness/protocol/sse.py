@@ -129,6 +129,7 @@ class FrameReader:
             elif line.startswith(b"id:") and b"\0" not in line:
                 self._id = line[3:].strip().decode(errors="replace")
             elif line == b"data":
+                self._data_size += len(line)
                 self._data.append(b"")
         return frames
 

@@ -43,7 +43,6 @@ class Rig:
     def __init__(self, harness: Harness, session: Session, model: Any) -> None:
         self.harness, self.session, self.model = harness, session, model
         self._follower: Follower = session.follow("0")
-        self._late: set[str] = set()
 
     # What clients do.
 
@@ -156,6 +155,14 @@ class Rig:
                 taken = await self._follower.take()
                 assert taken, f"the stream ended; {self.session!r}"
 
+    async def asked(self, count: int = 1) -> None:
+        """
+        Wait until the model was sent *count* requests (which no event tells).
+        """
+        async with asyncio.timeout(WAIT_S):
+            while len(self.requests) < count:
+                await ticks(1)
+
     async def waiting(self, count: int = 1) -> list[str]:
         """
         Wait until at least *count* calls are open; their ids.
@@ -181,7 +188,7 @@ class Rig:
         status = await self.finished()
         async with asyncio.timeout(WAIT_S):
             while self.harness.running_turns:
-                await asyncio.sleep(0)
+                await ticks(1)
         self.check()
         check_rest(self.session)
         return status

@@ -78,7 +78,7 @@ async def reach(rig: Rig, moment: str) -> None:
     if moment == "in the same tick":
         return
     if moment == "before the first delta":
-        return await rig.until(lambda: rig.requests)
+        return await rig.asked()
     if moment == "mid-text":
         return await rig.until(lambda: rig.all(said.TextDelta))
     if moment == "mid-arguments":
@@ -95,9 +95,7 @@ async def reach(rig: Rig, moment: str) -> None:
     if moment == "after the last result":
         return None
     if moment == "during the second model call":
-        async with asyncio.timeout(5):
-            while len(rig.requests) < 2:
-                await asyncio.sleep(0)
+        await rig.asked(2)
         return await ticks(3)
     if moment == "mid-text of the second answer":
         return await rig.until(lambda: [event for event in rig.all(said.TextDelta) if event.delta == "Done"])

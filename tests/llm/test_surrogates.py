@@ -2,6 +2,8 @@
 Half characters in streamed text.
 """
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,7 +57,7 @@ def test_a_joiner_can_be_used_again_after_its_flush() -> None:
 def test_any_cut_into_deltas_gives_what_the_whole_text_gives(text: str, cuts: list[int]) -> None:
     units = text.encode("utf-16-le", "surrogatepass")
     places = sorted({0, len(units), *(2 * cut for cut in cuts if 2 * cut < len(units))})
-    pieces = [units[a:b].decode("utf-16-le", "surrogatepass") for a, b in zip(places, places[1:], strict=False)]
+    pieces = [units[a:b].decode("utf-16-le", "surrogatepass") for a, b in itertools.pairwise(places)]
     joined = "".join(join(*pieces))
     assert joined == join_halves(text)
     joined.encode()

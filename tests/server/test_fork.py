@@ -4,9 +4,9 @@ Forks: a new session with the settled items of another.
 
 import asyncio
 
-from agent_harness.llm.base import ItemAdded, ItemDone, TextDelta
+from agent_harness.llm.base import Ended, ItemAdded, ItemDone, TextDelta
 from agent_harness.llm.scripted import Step, call, say
-from tests.support import Talk, heard
+from tests.support import TOOL, Talk, heard
 
 
 async def fork(talk: Talk, **body) -> Talk:
@@ -129,17 +129,16 @@ async def test_a_fork_of_a_running_answer_leaves_out_what_is_in_progress_or_queu
 
 
 async def test_a_fork_of_a_cut_answer_keeps_what_the_source_would_send(serve):
-    api = await serve(
-        call("look_up", '{"widget_id": 1}', "c1") + say("half"),
-        call("look_up", '{"widget_id": 2}', "c2"),
-        say("fork"),
-        say("source"),
-    )
-    talk = await api.open(agent={"max_model_calls": 1})
-    await talk.turn("look", tools=None)
-    await talk.park("again", tools=None) if False else await talk.turn("again")
+    cut = say("half") + call("look_up", '{"widget_id": 1}', "c1") + Step((Ended("max_output_tokens"),))
+    talk = await (await serve(cut, say("fork"), say("source"))).open(agent={"tools": [TOOL]})
+    await talk.turn("look")
     copy = await fork(talk)
-    assert (await copy.request_body())["input"] == (await talk.request_body())["input"]
+    assert bare(await copy.items()) == bare(await talk.items())
+    assert [item["status"] for item in await copy.items()] == ["completed", "incomplete", "incomplete"]
+    await copy.turn("go on")
+    await talk.turn("go on")
+    assert heard(talk.api.model, 1) == heard(talk.api.model, 2)
+    assert [item["content"] for item in heard(talk.api.model, 1)] == ["look", "half", "go on"]
 
 
 async def test_a_fork_of_a_fork_stands_alone(serve):

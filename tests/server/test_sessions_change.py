@@ -3,6 +3,7 @@ PATCH and DELETE.
 """
 
 import asyncio
+import json
 
 import pytest
 
@@ -109,7 +110,7 @@ async def test_a_bad_patch_changes_nothing(serve, body, code, param):
     api = await serve()
     talk = await api.open(agent={"name": "clerk"}, metadata={"a": "1"})
     before = await talk.raw()
-    await api.refused("PATCH", talk.path, data=__import__("json").dumps(body),
+    await api.refused("PATCH", talk.path, data=json.dumps(body),
                       headers={"Content-Type": "application/json"}, status=400, code=code, param=param)  # fmt: skip
     assert await talk.raw() == before
 
