@@ -5,7 +5,7 @@ Streams: a follower's events as the body of one HTTP response.
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from aiohttp_sse import EventSourceResponse
 
 from agent_harness.engine.feed import Follower, Published
@@ -75,7 +75,8 @@ async def stream_session(request: web.Request, session: Session, ping_s: float) 
         raise InvalidRequest("until can only be idle.", param="until")
     after = request.headers.get("Last-Event-ID", request.query.get("after"))
     follower = session.follow(after)
-    batches = _until_idle(session, follower, after is not None) if until else _all(follower)
+    resting = after is not None and session.status in ("idle", "failed")
+    batches = _until_idle(follower, resting) if until else _all(follower)
     return await _write_stream(request, follower, batches, ping_s)
 
 
@@ -92,6 +93,10 @@ async def _write_stream(
     request: web.Request, follower: Follower, batches: Batches, ping_s: float
 ) -> web.StreamResponse:
     stream = EventStream(ping_s, follower.close)
+    if request.version < HttpVersion11:
+        # Without chunks, only the end of the connection tells the end of the body.
+        stream.force_close()
+        stream.headers["Connection"] = "close"
     follower.on_cut = lambda: _cut_soon(request)
     try:
         await stream.prepare(request)
@@ -130,13 +135,13 @@ async def _all(follower: Follower) -> Batches:
         yield batch
 
 
-async def _until_idle(session: Session, follower: Follower, replayed: bool) -> Batches:
+async def _until_idle(follower: Follower, resting: bool) -> Batches:
     """
-    Everything up to the first status idle or failed behind the first frame; what a replay holds does not count, but if
-    the session rests once it is out, that is the end.
+    Everything up to the first status idle or failed behind the first frame. What a replay holds does not count, but if
+    the session was *resting* at its end, that is the end here too.
     """
     yield await follower.take()
-    if replayed and session.status in ("idle", "failed"):
+    if resting:
         return
     while batch := await follower.take():
         for index, published in enumerate(batch):

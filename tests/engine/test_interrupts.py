@@ -280,8 +280,8 @@ async def test_queued_messages_run_next_in_order_unless_they_are_dropped_by_name
 
     async with open_rig([call("look", "{}", "c1"), say("never")]) as rig:
         one = rig.send("one")
-        two, three = rig.send("two"), rig.send("three", delivery="steer")
         await rig.waiting()
+        two, three = rig.send("two"), rig.send("three", delivery="steer")
         answer = await rig.interrupt(clear_queue=True)
         assert answer.dropped == (two.item_id, three.item_id)
         gone = [event.item for event in rig.all(said.SessionItem) if event.item.status == "cancelled"]
