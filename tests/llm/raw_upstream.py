@@ -4,7 +4,7 @@ A model server that says exactly the bytes it is given, on a real socket: whole,
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import attrs
 import orjson
@@ -58,6 +58,8 @@ class RawUpstream:
             self.gone.set()
         finally:
             writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
     async def _read_request(self, reader: asyncio.StreamReader) -> bool:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -72,13 +74,14 @@ class RawUpstream:
     async def _say(self, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if answer.end == "drop":
             return
-        chunked = answer.end == "keep"
+        # A body that only the end of the connection ends cannot be seen to break.
+        chunked = answer.end != "close"
         how = "transfer-encoding: chunked" if chunked else "connection: close"
         writer.write("\r\n".join((f"HTTP/1.1 {answer.status} X", *answer.headers, how, "", "")).encode())
         for piece in answer.pieces:
             writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
             await writer.drain()
-        if chunked:
+        if answer.end == "keep":
             writer.write(b"0\r\n\r\n")
         if answer.end in ("hold", "beat"):
             await self._hold(answer, reader, writer)
@@ -94,7 +97,7 @@ class RawUpstream:
                     if not await reader.read(1):
                         break
             except TimeoutError:
-                writer.write(b": hb\n\n")
+                writer.write(b"6\r\n: hb\n\n\r\n")
         self.gone.set()
 
 
@@ -106,11 +109,9 @@ async def serve_raw(*answers: Answer | bytes) -> AsyncIterator[RawUpstream]:
     raw = RawUpstream(answers=[Answer((item,)) if isinstance(item, bytes) else item for item in answers])
     tasks: set[asyncio.Task[None]] = set()
 
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        await raw.handle(reader, writer)
+    def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of our own: the one asyncio makes for a coroutine complains when it is cancelled.
+        tasks.add(asyncio.create_task(raw.handle(reader, writer)))
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     raw.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
@@ -120,7 +121,8 @@ async def serve_raw(*answers: Answer | bytes) -> AsyncIterator[RawUpstream]:
         server.close()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
 
 
 def frame(event: dict[str, object]) -> bytes:

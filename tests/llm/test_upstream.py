@@ -584,8 +584,9 @@ async def test_many_first_uses_at_once_share_one_client() -> None:
         await upstream.aclose()
 
 
-async def test_a_client_that_cannot_be_made_is_told_in_words() -> None:
-    _, error = await read_all(ProviderSettings(base_url="http://[broken", api_key=KEY))
+async def test_a_client_that_cannot_be_made_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
+    _, error = await read_all(make_settings())
     assert error is not None
     assert error.code == "internal_error"
     assert "cannot be made" in error.message
@@ -701,7 +702,7 @@ async def test_a_wait_can_be_cancelled() -> None:
 
 
 def test_waits_double_and_stay_under_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upstream_retries.random, "uniform", lambda low, high: high)
+    monkeypatch.setattr("random.uniform", lambda low, high: high)
     settings = ProviderSettings(retry_base_s=0.5, retry_cap_s=3.0)
     delays = [upstream_retries._find_delay(settings, retry, None) for retry in (1, 2, 3, 4, 5)]
     assert delays == [0.5, 1.0, 2.0, 3.0, 3.0]
