@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from agent_harness.wiring import open_harness
 
 __all__ = [
-    "VERSION",
     "Harness",
     "HarnessError",
     "Limits",
@@ -25,6 +24,7 @@ __all__ = [
     "RequestError",
     "Session",
     "Settings",
+    "VERSION",
     "load_settings",
     "open_harness",
 ]

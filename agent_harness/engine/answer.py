@@ -42,7 +42,7 @@ class Answer:
         ModelError: the agent's provider does not exist.
     """
 
-    __slots__ = ("_offered", "_session", "_turn_id", "model", "request")
+    __slots__ = ("_agent", "_offered", "_provider", "_session", "_turn_id", "model", "request")
 
     def __init__(self, session: "Session") -> None:
         entered = session.transcript.enter_steered()
@@ -50,8 +50,10 @@ class Answer:
             session.keep(entered)
         self._session = session
         self._turn_id = session.transcript.running.id
-        self.model = session.host.find_model(session.provider)
-        session.transcript.count_call(session.agent.model or self.model.default_model)
+        # As they were when the answer was asked for: a change holds from the next model call.
+        self._agent, self._provider = session.agent, session.provider
+        self.model = session.host.find_model(self._provider)
+        session.transcript.count_call(self._agent.model or self.model.default_model)
         self.request = _build_request(session, first=session.transcript.running.model_calls == 1)
         self._offered = {tool.name: tool for tool in self.request.tools}
 
@@ -64,13 +66,13 @@ class Answer:
             case base.ItemAdded():
                 session.keep(session.transcript.begin_item(delta.index, self._make_draft(delta)))
             case base.TextDelta():
-                self._grow(delta.index, delta.content_index, "text", delta.delta)
+                self._grow(delta.index, "text", delta.content_index, delta.delta)
             case base.RefusalDelta():
-                self._grow(delta.index, delta.content_index, "refusal", delta.delta)
+                self._grow(delta.index, "refusal", delta.content_index, delta.delta)
             case base.ArgumentsDelta():
-                self._grow(delta.index, 0, "arguments", delta.delta)
+                self._grow(delta.index, "arguments", 0, delta.delta)
             case base.SummaryDelta():
-                self._grow(delta.index, delta.summary_index, "summary", delta.delta)
+                self._grow(delta.index, "summary", delta.summary_index, delta.delta)
             case base.ItemDone():
                 self._finish(delta)
             case base.Retrying():
@@ -91,7 +93,7 @@ class Answer:
         for index in [index for index, draft in transcript.drafts.items() if not draft.done]:
             self._finish(base.ItemDone(index))
         calls = [draft for draft in transcript.drafts.values() if draft.type == "function_call"]
-        at_bound = transcript.running.model_calls >= session.agent.max_model_calls
+        at_bound = transcript.running.model_calls >= self._agent.max_model_calls
         if at_bound and (calls or transcript.steered()):
             session.end_turn(transcript.end_answer({}, {}), "incomplete", reason="max_model_calls")
         elif calls:
@@ -110,17 +112,17 @@ class Answer:
             if text is not None:
                 refused[draft.call_id] = harness_output(draft.call_id, text, self._turn_id, int(now))
                 continue
-            timeout = self._offered[draft.name].timeout_s or self._session.agent.tool_timeout_s
+            timeout = self._offered[draft.name].timeout_s or self._agent.tool_timeout_s
             expires[draft.call_id] = None if timeout is None else round(now + timeout, 3)
         self._session.keep(self._session.transcript.end_answer(expires, refused))
 
-    def _grow(self, index: int, part: int, kind: str, piece: str) -> None:
-        self._session.keep(grow_draft(self._session.transcript.drafts[index], part, kind, clean_text(piece)))
+    def _grow(self, index: int, kind: str, number: int, piece: str) -> None:
+        self._session.keep(grow_draft(self._session.transcript.drafts[index], kind, number, clean_text(piece)))
 
     def _finish(self, done: base.ItemDone) -> None:
         session = self._session
         model = session.transcript.running.model or ""
-        provenance = Provenance(session.provider, model, done.hidden) if done.hidden else None
+        provenance = Provenance(self._provider, model, done.hidden) if done.hidden else None
         draft = session.transcript.drafts[done.index]
         session.keep(finish_draft(draft, arguments=done.arguments, annotations=done.annotations, provenance=provenance))
 

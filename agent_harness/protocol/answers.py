@@ -13,13 +13,16 @@ from agent_harness.protocol.tools import read_arguments
 __all__ = ["finish_draft", "grow_draft"]
 
 
-def grow_draft(draft: Draft, index: int, kind: str, piece: str) -> list[said.Event]:
+def grow_draft(draft: Draft, kind: str, number: int, piece: str) -> list[said.Event]:
     """
-    Add *piece* to the part at *index* of kind text, refusal, arguments or summary.
+    Add *piece* to a part of kind text, refusal, arguments or summary; *number* is the model's own for it.
+
+    Raises:
+        ValueError: an item of this type has no such part, or it is whole already.
     """
     if not piece:
         return []
-    draft.add(index, kind, piece)
+    index = draft.add(kind, number, piece)
     rid, item_id, at = draft.response_id, draft.id, draft.output_index
     match kind:
         case "text":
@@ -41,7 +44,12 @@ def finish_draft(
 ) -> list[said.Event]:
     """
     Note that *draft* is whole; a call's *arguments* (None: the joined deltas) get the form they are kept in.
+
+    Raises:
+        ValueError: it is whole already.
     """
+    if draft.done:
+        raise ValueError("an item of the answer ended twice")
     draft.done = True
     draft.provenance = provenance
     draft.annotations = annotations or {}
@@ -50,9 +58,9 @@ def finish_draft(
         draft.arguments, draft.problem = read_arguments(draft.text() if arguments is None else arguments)
         return [said.ArgumentsDone(rid, item_id, at, draft.arguments)]
     told: list[said.Event] = []
-    for index in sorted(draft.parts):
-        text = draft.text(index)
-        match draft.parts[index][0]:
+    for index, ((kind, _), pieces) in enumerate(draft.parts.items()):
+        text = "".join(pieces)
+        match kind:
             case "text":
                 told.append(said.TextDone(rid, item_id, at, index, text))
             case "refusal":

@@ -21,12 +21,14 @@ from agent_harness.protocol.items import (
 
 __all__ = ["Draft"]
 
+_KINDS = {"message": ("text", "refusal"), "function_call": ("arguments",), "reasoning": ("summary",)}
+
 
 @attrs.define(eq=False, kw_only=True)
 class Draft:
     """
-    An item in progress. ``parts`` maps a content (or summary) index to its kind and the pieces that came so far; a call
-    has one part, its arguments.
+    An item in progress. ``parts`` holds the pieces that came so far by kind and the model's own part number, in order of
+    first appearance, which is their order in the item; a call has one part, its arguments.
     """
 
     id: str
@@ -37,29 +39,34 @@ class Draft:
     call_id: str = ""
     name: str = ""
     raw_name: str = ""
-    parts: dict[int, tuple[str, list[str]]] = attrs.field(factory=dict)
+    parts: dict[tuple[str, int], list[str]] = attrs.field(factory=dict)
     annotations: Mapping[int, tuple[Mapping[str, Any], ...]] = attrs.field(factory=dict)
     provenance: Provenance | None = None
     arguments: str | None = None
     problem: str | None = None
     done: bool = False
 
-    def add(self, index: int, kind: str, piece: str) -> None:
+    def add(self, kind: str, number: int, piece: str) -> int:
         """
-        Take one more piece of the part at *index*.
-        """
-        part = self.parts.get(index)
-        if part is None:
-            self.parts[index] = (kind, [piece])
-        else:
-            part[1].append(piece)
+        Take one more piece of a part, and return the part's place in the item.
 
-    def text(self, index: int = 0) -> str:
+        Raises:
+            ValueError: an item of this type has no such part, or it is whole already.
         """
-        What the part at *index* holds so far.
+        if kind not in _KINDS[self.type] or self.done:
+            raise ValueError(f"a {self.type} that is {'done' if self.done else 'in progress'} takes no {kind}")
+        part = self.parts.get((kind, number))
+        if part is None:
+            self.parts[kind, number] = [piece]
+            return len(self.parts) - 1
+        part.append(piece)
+        return 0 if len(self.parts) == 1 else list(self.parts).index((kind, number))
+
+    def text(self) -> str:
         """
-        part = self.parts.get(index)
-        return "".join(part[1]) if part else ""
+        What a call's arguments are so far.
+        """
+        return "".join(next(iter(self.parts.values()), ()))
 
     def item(self, status: Any = "in_progress") -> Item:
         """
@@ -80,7 +87,7 @@ class Draft:
         if self.type == "reasoning":
             return Reasoning(
                 id=self.id,
-                summary=tuple(SummaryText(self.text(index)) for index in sorted(self.parts)),
+                summary=tuple(SummaryText("".join(pieces)) for pieces in self.parts.values()),
                 status=status,
                 response_id=self.response_id,
                 created_at=self.created_at,
@@ -89,7 +96,7 @@ class Draft:
         return Message(
             id=self.id,
             role="assistant",
-            content=tuple(self._part(index) for index in sorted(self.parts)),
+            content=tuple(self._part(*key, "".join(pieces)) for key, pieces in self.parts.items()),
             origin="model",
             status=status,
             response_id=self.response_id,
@@ -97,8 +104,7 @@ class Draft:
             provenance=provenance,
         )
 
-    def _part(self, index: int) -> Part:
-        kind, _ = self.parts[index]
+    def _part(self, kind: str, number: int, text: str) -> Part:
         if kind == "refusal":
-            return Refusal(self.text(index))
-        return OutputText(self.text(index), tuple(self.annotations.get(index, ())))
+            return Refusal(text)
+        return OutputText(text, tuple(self.annotations.get(number, ())))

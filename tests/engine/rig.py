@@ -138,7 +138,7 @@ class Rig:
         """
         The ids of the open calls.
         """
-        return [action["call_id"] for action in self.snapshot["required_actions"]]
+        return [action.call_id for action in self.session.snapshot(include_items=False).required_actions]
 
     def turn(self, response_id: str) -> Any:
         """

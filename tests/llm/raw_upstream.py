@@ -18,7 +18,7 @@ BEAT_S = 0.01
 class Answer:
     """
     One answer. ``end``: ``close`` ends the connection well, ``reset`` breaks it, ``hold`` keeps it open without a word,
-    ``beat`` the same with comments, ``drop`` closes before anything was sent, ``keep`` sends a chunked body and keeps
+    ``beat`` the same with comments, ``drop`` closes before anything was sent, ``mute`` never says anything, ``keep`` keeps
     the connection for the next request.
     """
 
@@ -72,7 +72,9 @@ class RawUpstream:
         return True
 
     async def _say(self, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if answer.end == "drop":
+        if answer.end == "mute":
+            await self._hold(answer, reader, writer)
+        if answer.end in ("drop", "mute"):
             return
         # A body that only the end of the connection ends cannot be seen to break.
         chunked = answer.end != "close"

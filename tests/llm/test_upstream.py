@@ -497,14 +497,10 @@ async def test_silence_between_events_ends_the_stream_and_closes_it(end: str, pi
 
 
 async def test_a_server_that_never_answers_is_silent_too() -> None:
-    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-
-    server = await asyncio.start_server(swallow, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    _, error = await read_all(ProviderSettings(base_url=url, api_key=KEY, idle_timeout_s=0.05))
-    server.close()
+    async with serve_raw(Answer(end="mute")) as raw:
+        _, error = await read_all(make_settings(raw, idle_timeout_s=0.05))
+        async with asyncio.timeout(5):
+            await raw.gone.wait()
     assert error is not None
     assert error.code == "upstream_idle"
 
@@ -529,9 +525,9 @@ async def test_cancelling_closes_the_connection_at_once() -> None:
 
 
 async def test_cancelling_before_the_answer_closes_the_connection() -> None:
-    async with serve_raw(Answer(end="beat", headers=("content-type: text/event-stream",))) as raw:
+    async with serve_raw(Answer(end="mute")) as raw:
         upstream = Upstream(make_settings(raw))
-        task = asyncio.ensure_future(anext(upstream.events("/responses", b"{}", "s")))
+        task = asyncio.create_task(upstream.events("/responses", b"{}", "s").__anext__())
         async with asyncio.timeout(5):
             await raw.asked.wait()
             task.cancel()
@@ -692,9 +688,9 @@ async def test_a_wait_can_be_cancelled() -> None:
     stream = with_retries(settings, Attempts(make_failure()).__call__)
     async with asyncio.timeout(5):
         assert isinstance(await anext(stream), Retrying)
-        task = asyncio.ensure_future(anext(stream))
-        while not task._fut_waiter:  # type: ignore[attr-defined]
-            await asyncio.sleep(0)
+        task = asyncio.create_task(stream.__anext__())
+        # One round of the loop brings it into its wait.
+        await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -44,6 +44,10 @@ def output(call_id: Any = "c1", value: Any = "42", **more: Any) -> dict[str, Any
     return {"type": "function_call_output", "call_id": call_id, "output": value, **more}
 
 
+def text_part(annotations: Any) -> dict[str, Any]:
+    return {"type": "output_text", "text": "t", "annotations": annotations}
+
+
 def read(*items: Any) -> tuple[Item, ...]:
     return read_past(list(items), NOW)
 
@@ -209,8 +213,9 @@ def test_calls_and_outputs_that_do_not_pair_are_refused(items: Any, param: str) 
         (user([]), "invalid_value", ".content"),
         (user([{"type": "output_text", "text": "t"}]), "invalid_value", ".content[0].type"),
         (assistant([{"type": "input_text", "text": "t"}]), "invalid_value", ".content[0].type"),
-        (assistant([{"type": "output_text", "text": "t", "annotations": ""}]), "invalid_value", ".content[0].annotations"),
-        (assistant([{"type": "output_text", "text": "t", "annotations": ["a"]}]), "invalid_value", ".content[0].annotations[0]"),
+        (assistant([text_part("")]), "invalid_value", ".content[0].annotations"),
+        (assistant([text_part({})]), "invalid_value", ".content[0].annotations"),
+        (assistant([text_part(["a"])]), "invalid_value", ".content[0].annotations[0]"),
         (assistant([{"type": "refusal"}]), "missing_field", ".content[0].refusal"),
         (user(origin="someone"), "invalid_value", ".origin"),
         (user(id="msg_1"), "unknown_field", ".id"),
