@@ -3,7 +3,9 @@ The command line: options, signals, logging, exit codes. 0: done; 1: it failed; 
 """
 
 import asyncio
+import json
 import logging
+import os
 import sys
 from typing import Any
 
@@ -57,6 +59,30 @@ def mock_llm(host: str, port: int) -> None:
     Start the strict mock model server.
     """
     _run(_mock_llm(host, port))
+
+
+@main.group()
+def providers() -> None:
+    """
+    Look at model servers.
+    """
+
+
+@providers.command("check")
+@click.argument("name", required=False)
+@click.option("--model", help="Model to ask for.")
+@click.option("--api", type=click.Choice(["responses", "chat"]), help="Wire dialect of the model server.")
+@click.option("--base-url", help="Its address up to and including /v1. [default: OPENAI_BASE_URL]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
+def check_provider(name: str | None, model: str | None, api: str | None, base_url: str | None, as_json: bool) -> None:
+    """
+    Try what a harness needs of the provider NAME, and say which settings cure what its server does wrong.
+
+    Its key is OPENAI_API_KEY. About 15 short model calls are made. Exit code 0: all is well; 1: something fails;
+    2: the settings are wrong.
+    """
+    if not _run(_check_provider(name, model, api, base_url, as_json)):
+        sys.exit(1)
 
 
 def _run(coroutine: Any) -> Any:
@@ -123,3 +149,31 @@ async def _mock_llm(host: str, port: int) -> None:
         port,
         on_listening=lambda url: click.echo(f"The mock model server listens on {url}; its base URL is {url}/v1"),
     )
+
+
+async def _check_provider(
+    name: str | None, model: str | None, api: str | None, base_url: str | None, as_json: bool
+) -> bool:
+    from agent_harness import providers_check as checking
+    from agent_harness.config import load_settings
+
+    if base_url is not None and not base_url.startswith(("http://", "https://")):
+        raise ConfigError(f"--base-url is {base_url!r}; it must begin with http:// or https://.")
+    environ = os.environ if base_url is None else {**os.environ, "OPENAI_BASE_URL": base_url}
+    settings = load_settings(model=model, api=api, environ=environ)
+    wanted = name or settings.default_provider
+    provider = next((provider for provider in settings.providers if provider.name == wanted), None)
+    if provider is None:
+        known = ", ".join(provider.name for provider in settings.providers)
+        raise ConfigError(f"There is no provider {wanted!r}; the settings have: {known}.")
+
+    def tell(lines: list[str]) -> None:
+        if not as_json:
+            click.echo("\n".join(lines))
+
+    tell([checking.describe_provider(provider), ""])
+    report = await checking.check_provider(provider, lambda probe: tell(checking.describe_probe(probe)))
+    tell(checking.describe_check(report))
+    if as_json:
+        click.echo(json.dumps(checking.report_json(report), indent=2, ensure_ascii=False))
+    return report.is_fine

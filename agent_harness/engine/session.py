@@ -58,6 +58,7 @@ class Session:
     """
 
     __slots__ = (
+        "__weakref__",
         "_pending", "_task", "_told", "agent", "cache", "created_at", "feed", "host", "id", "last_error",
         "metadata", "transcript", "updated_at", "usage",
     )  # fmt: skip

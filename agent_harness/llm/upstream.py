@@ -94,7 +94,7 @@ class Upstream:
 
     async def aclose(self) -> None:
         """
-        Close all connections; streams that still run end with ``upstream_disconnected``. Doing it again does nothing.
+        Close all connections; streams that still run are cut. Doing it again does nothing.
         """
         self._closed = True
         client, self._client = self._client, None

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from agent_harness.engine.harness import Harness
 from agent_harness.server import routes
+from agent_harness.server.idempotency import KeptAnswers
 from agent_harness.server.problems import answer_problems
 
 __all__ = ["HARNESS", "make_app"]
@@ -13,14 +14,25 @@ __all__ = ["HARNESS", "make_app"]
 HARNESS = routes.HARNESS
 """Where the application keeps its harness."""
 
+HEAD_LINE_BYTES = 64 * 1024
+"""
+Longest request line and header. aiohttp's own bound (8 KiB) answers in plain text and logs an error, where a long
+``Last-Event-ID`` is a gap like any other number that is none.
+"""
+
 
 def make_app(harness: Harness) -> web.Application:
     """
     An application that serves *harness*, to run by itself or to add as a sub-application. It closes the harness when it
     shuts down, before it waits for open streams.
     """
-    app = web.Application(middlewares=[answer_problems], client_max_size=harness.limits.body_bytes)
+    app = web.Application(
+        middlewares=[answer_problems],
+        client_max_size=harness.limits.body_bytes,
+        handler_args={"max_line_size": HEAD_LINE_BYTES, "max_field_size": HEAD_LINE_BYTES},
+    )
     app[HARNESS] = harness
+    app[routes.ANSWERS] = KeptAnswers()
     app.add_routes(routes.ROUTES)
     app.on_shutdown.append(_close_harness)
     return app

@@ -3,12 +3,13 @@ Routes: decode, ask the engine, encode. Nothing is decided here.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from aiohttp import web
 
 from agent_harness.engine.harness import Harness
+from agent_harness.engine.replies import Sent
 from agent_harness.engine.session import Session
 from agent_harness.errors import InvalidRequest, NotFound, UnsupportedMediaType
 from agent_harness.protocol.commands import Interrupt, SendMessage, SubmitOutput
@@ -16,12 +17,14 @@ from agent_harness.protocol.decode import parse_json
 from agent_harness.protocol.encode import dump_json, to_wire
 from agent_harness.protocol.pages import make_page
 from agent_harness.protocol.requests import read_create, read_events, read_fork, read_page, read_update
+from agent_harness.server.idempotency import KeptAnswers, answer_once, kept_answer
 from agent_harness.server.stream import stream_message, stream_session
 from agent_harness.version import VERSION
 
-__all__ = ["HARNESS", "ROUTES"]
+__all__ = ["ANSWERS", "HARNESS", "ROUTES"]
 
 HARNESS: web.AppKey[Harness] = web.AppKey("harness", Harness)
+ANSWERS: web.AppKey[KeptAnswers] = web.AppKey("answers", KeptAnswers)
 
 ROUTES = web.RouteTableDef()
 
@@ -34,21 +37,41 @@ def _session(request: web.Request) -> Session:
     return request.app[HARNESS].get(request.match_info["session_id"])
 
 
-async def _read_body(request: web.Request, *, optional: bool = False) -> Any:
+async def _read_body(request: web.Request, *, optional: bool = False) -> bytes:
     """
-    The JSON body; ``{}`` for an absent one that is *optional*.
+    The bytes of the JSON body; ``{}`` for an absent one that is *optional*.
 
     Raises:
-        RequestTooLarge, UnsupportedMediaType, InvalidRequest: in this order.
+        RequestTooLarge, UnsupportedMediaType: in this order.
     """
     if request.content_length is not None and request.content_length > request.client_max_size:
         raise web.HTTPRequestEntityTooLarge(request.client_max_size, request.content_length)
     if not request.body_exists and optional:
-        return {}
+        return b"{}"
+    body = await request.read()
     if request.content_type != "application/json" or "Content-Type" not in request.headers:
-        await request.read()
         raise UnsupportedMediaType("The body must be JSON: send it with the header Content-Type: application/json.")
-    return parse_json(await request.read())
+    return body
+
+
+async def _answer_once(
+    request: web.Request,
+    session: Session | None,
+    handle: Callable[[bytes], Awaitable[web.StreamResponse]],
+    *,
+    optional: bool = False,
+) -> web.StreamResponse:
+    """
+    Read the body and answer it by *handle*, under the request's Idempotency-Key if it has one.
+    """
+    body = await _read_body(request, optional=optional)
+
+    async def stream_again(sent: Sent) -> web.StreamResponse:
+        assert session is not None
+        headers = {"idempotency-replayed": "true"}
+        return await stream_message(request, session, sent, request.app[HARNESS].limits.ping_s, headers)
+
+    return await answer_once(request, request.app[ANSWERS], session, body, lambda: handle(body), stream_again)
 
 
 def _flag(query: Mapping[str, str], name: str, default: bool) -> bool:
@@ -70,13 +93,16 @@ async def health(request: web.Request) -> web.Response:
 
 
 @ROUTES.post("/v1/sessions")
-async def create_session(request: web.Request) -> web.Response:
+async def create_session(request: web.Request) -> web.StreamResponse:
     """
     Make a session.
     """
-    command = read_create(await _read_body(request, optional=True), int(time.time()))
-    session = request.app[HARNESS].create(command)
-    return _answer(to_wire(session.snapshot()), 201)
+
+    async def handle(body: bytes) -> web.StreamResponse:
+        command = read_create(parse_json(body), int(time.time()))
+        return _answer(to_wire(request.app[HARNESS].create(command).snapshot()), 201)
+
+    return await _answer_once(request, None, handle, optional=True)
 
 
 @ROUTES.get("/v1/sessions")
@@ -106,7 +132,7 @@ async def update_session(request: web.Request) -> web.Response:
     Change agent and metadata.
     """
     session = _session(request)
-    session.update(read_update(await _read_body(request)))
+    session.update(read_update(parse_json(await _read_body(request))))
     return _answer(to_wire(session.snapshot()))
 
 
@@ -160,13 +186,17 @@ async def get_request(request: web.Request) -> web.Response:
 
 
 @ROUTES.post("/v1/sessions/{session_id}/fork")
-async def fork_session(request: web.Request) -> web.Response:
+async def fork_session(request: web.Request) -> web.StreamResponse:
     """
     A new session with the items of this one.
     """
     source = _session(request)
-    command = read_fork(await _read_body(request, optional=True))
-    return _answer(to_wire(request.app[HARNESS].fork(source, command).snapshot()), 201)
+
+    async def handle(body: bytes) -> web.StreamResponse:
+        fork = request.app[HARNESS].fork(source, read_fork(parse_json(body)))
+        return _answer(to_wire(fork.snapshot()), 201)
+
+    return await _answer_once(request, source, handle, optional=True)
 
 
 @ROUTES.post("/v1/sessions/{session_id}/events")
@@ -175,7 +205,11 @@ async def post_events(request: web.Request) -> web.StreamResponse:
     A command, or a batch of results.
     """
     session = _session(request)
-    command = read_events(await _read_body(request))
+    return await _answer_once(request, session, lambda body: _carry_out(request, session, body))
+
+
+async def _carry_out(request: web.Request, session: Session, body: bytes) -> web.StreamResponse:
+    command = read_events(parse_json(body))
     streamed = _flag(request.query, "stream", False)
     if streamed and not isinstance(command, SendMessage):
         raise InvalidRequest("Only a message can be streamed.", param="stream")
@@ -183,6 +217,10 @@ async def post_events(request: web.Request) -> web.StreamResponse:
         case SendMessage():
             sent = session.send(command)
             if streamed:
+                kept = kept_answer(request)
+                if kept is not None:
+                    kept.sent = sent
+                    kept.done.set()
                 return await stream_message(request, session, sent, request.app[HARNESS].limits.ping_s)
             answer = to_wire(sent)
             if sent.waiting_for is None:

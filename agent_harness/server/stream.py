@@ -3,7 +3,7 @@ Streams: a follower's events as the body of one HTTP response.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from aiohttp import HttpVersion11, web
 from aiohttp_sse import EventSourceResponse
@@ -80,19 +80,26 @@ async def stream_session(request: web.Request, session: Session, ping_s: float) 
     return await _write_stream(request, follower, batches, ping_s)
 
 
-async def stream_message(request: web.Request, session: Session, sent: Sent, ping_s: float) -> web.StreamResponse:
+async def stream_message(
+    request: web.Request, session: Session, sent: Sent, ping_s: float, headers: Mapping[str, str] | None = None
+) -> web.StreamResponse:
     """
     ``POST …/events?stream=true``: the events of the message's response, from before the message took effect.
     """
     follower = session.follow(sent=sent)
     begun = session.transcript.current == sent.response_id and sent.queued
-    return await _write_stream(request, follower, _one_response(follower, sent.response_id, begun), ping_s)
+    return await _write_stream(request, follower, _one_response(follower, sent.response_id, begun), ping_s, headers)
 
 
 async def _write_stream(
-    request: web.Request, follower: Follower, batches: Batches, ping_s: float
+    request: web.Request,
+    follower: Follower,
+    batches: Batches,
+    ping_s: float,
+    headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
     stream = EventStream(ping_s, follower.close)
+    stream.headers.update(headers or {})
     if request.version < HttpVersion11:
         # Without chunks, only the end of the connection tells the end of the body.
         stream.force_close()

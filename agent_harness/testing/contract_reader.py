@@ -38,7 +38,7 @@ from agent_harness.protocol.tools import Tool
 __all__ = ["Heard", "HeardItem", "answer_block", "listen", "make_request", "user_block"]
 
 PROVIDER = "contract"
-TOOLS = tuple(Tool(name, parameters={"type": "object", "properties": {}}) for name in ("look_up", "find"))
+TOOLS = tuple(Tool(name=name, parameters={"type": "object", "properties": {}}) for name in ("look_up", "find"))
 
 
 @attrs.define
@@ -226,9 +226,7 @@ def _keep(model: Model, item: HeardItem, own_id: str) -> Message | FunctionCall 
             provenance=own,
         )
     if item.added.type == "reasoning":
-        return Reasoning(
-            id=own_id, summary=(SummaryText(item.text),), status="completed", created_at=0, provenance=own
-        )
+        return Reasoning(id=own_id, summary=(SummaryText(item.text),), status="completed", created_at=0, provenance=own)
     return Message(
         id=own_id, role="assistant", content=(OutputText(item.text),), origin="model", created_at=0, provenance=own
     )

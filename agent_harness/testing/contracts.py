@@ -40,7 +40,7 @@ import orjson
 from agent_harness.errors import ModelError
 from agent_harness.llm.base import Ended, Model, Request, RequestCache, TextDelta
 from agent_harness.protocol.blocks import Block
-from agent_harness.protocol.items import FunctionCallOutput, Usage
+from agent_harness.protocol.items import Usage
 from agent_harness.testing.contract_reader import Heard, answer_block, listen, make_request, user_block
 from agent_harness.testing.strict import Dialect, SessionMemory, StrictOptions, check_request, parse_body
 
@@ -124,10 +124,15 @@ class Contract:
         try:
             async with asyncio.timeout(WAIT_S):
                 await self.check(make)
-        except AssertionError as error:
-            raise AssertionError(f"contract {self.number}: {self.sentence} But {error}") from error
         except TimeoutError as error:
-            raise AssertionError(f"contract {self.number}: {self.sentence} But {WAIT_S:g} s were too short.") from error
+            raise self._broken(f"{WAIT_S:g} s were too short") from error
+        except AssertionError as error:
+            raise self._broken(str(error)) from error
+        except Exception as error:
+            raise self._broken(f"{error!r} was raised") from error
+
+    def _broken(self, how: str) -> AssertionError:
+        return AssertionError(f"contract {self.number}: {self.sentence} But {how}")
 
 
 async def check_model(make: Make) -> None:
@@ -272,7 +277,13 @@ async def check_body(make: Make) -> None:
 
 
 async def check_strict(make: Make) -> None:
-    script = [WHOLE, PLAIN, Answer(think="Again.", calls=(attrs.evolve(LOOK, call_id="call_contract_3"),)), PLAIN, PLAIN]
+    script = [
+        WHOLE,
+        PLAIN,
+        Answer(think="Again.", calls=(attrs.evolve(LOOK, call_id="call_contract_3"),)),
+        PLAIN,
+        PLAIN,
+    ]
     blocks: tuple[Block, ...] = ()
     memory, cache = SessionMemory(), RequestCache()
     async with make(script) as subject:
@@ -284,7 +295,8 @@ async def check_strict(make: Make) -> None:
                 memory.last = check_strictly(subject.dialect, raw, memory)
             heard = await listen(subject.model, request)
             assert heard.error is None, f"request {number + 1} failed: {heard.error!r}"
-            assert [item.added.name for item in heard.items if item.is_call] == [call.name for call in answer.calls]
+            names = [item.added.name for item in heard.items if item.is_call]
+            assert names == [call.name for call in answer.calls], f"answer {number + 1} had the calls {names}"
             blocks += (answer_block(subject.model, heard),)
 
 
@@ -396,7 +408,10 @@ CONTRACTS = tuple(
     Contract(number, sentence, check)
     for number, (sentence, check) in enumerate(
         (
-            ("Items begin with ItemAdded, 0, 1, 2 …, and nothing is said of one before that or after its end.", check_order),
+            (
+                "Items begin with ItemAdded, 0, 1, 2 …, and nothing is said of one before that or after its end.",
+                check_order,
+            ),
             ("The deltas of an item, joined, are all of its text.", check_texts),
             ("A call has its name, the id it was given, and its arguments as they were written.", check_calls),
             ("An answer that ended by itself ends with one Ended; no other one does.", check_end),
@@ -415,5 +430,3 @@ CONTRACTS = tuple(
     )
 )
 """All contracts in order of their numbers."""
-
-__all__ += ["FunctionCallOutput"]

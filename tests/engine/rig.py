@@ -18,7 +18,7 @@ from agent_harness.protocol.encode import to_wire
 from agent_harness.protocol.requests import read_create, read_events, read_fork, read_update
 from tests.engine.laws import check_log, check_requests, check_rest, check_snapshot
 
-__all__ = ["TOOLS", "Rig", "open_rig", "ticks"]
+__all__ = ["TOOLS", "Rig", "make_harness", "open_rig", "ticks"]
 
 WAIT_S = 5.0
 TOOLS = [
@@ -215,6 +215,13 @@ def brief(item: Any) -> str:
     return "reasoning"
 
 
+def make_harness(models: Mapping[str, Model], **limits: Any) -> Harness:
+    """
+    A harness that keeps every event.
+    """
+    return Harness(models, limits=Limits(**{"replay_events": 1_000_000, **limits}))
+
+
 @asynccontextmanager
 async def open_rig(
     steps: Iterable[Any] = (), *, agent: Mapping[str, Any] | None = None, model: Model | None = None, **limits: Any
@@ -223,7 +230,7 @@ async def open_rig(
     A new session whose model follows *steps* (or is *model*); nothing of it is left when the block ends.
     """
     answering = model or ScriptedModel(steps)
-    harness = Harness({"default": answering}, limits=Limits(**{"replay_events": 1_000_000, **limits}))
+    harness = make_harness({"default": answering}, **limits)
     try:
         session = harness.create(read_create({"agent": dict(agent or {})}, 0))
         yield Rig(harness, session, answering)

@@ -18,8 +18,8 @@ BEAT_S = 0.01
 class Answer:
     """
     One answer. ``end``: ``close`` ends the connection well, ``reset`` breaks it, ``hold`` keeps it open without a word,
-    ``beat`` the same with comments, ``drop`` closes before anything was sent, ``mute`` never says anything, ``keep`` keeps
-    the connection for the next request.
+    ``beat`` the same with comments, ``drop`` closes before anything was sent, ``mute`` never says anything, ``keep``
+    keeps the connection for the next request.
     """
 
     pieces: Sequence[bytes] = ()

@@ -88,22 +88,43 @@ REASONING = Reasoning(id="rs_1", summary=(SummaryText("s"),), status="completed"
 ITEMS: list[tuple[Item, dict[str, Any]]] = [
     (
         MESSAGE,
-        {"id": "msg_1", "type": "message", "role": "user", "content": PARTS_WIRE, "origin": "client", "status": "completed"},
+        {
+            "id": "msg_1",
+            "type": "message",
+            "role": "user",
+            "content": PARTS_WIRE,
+            "origin": "client",
+            "status": "completed",
+        },
     ),
     (
         CALL,
-        {"id": "fc_1", "type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a": 1}', "status": "completed"},
+        {
+            "id": "fc_1",
+            "type": "function_call",
+            "call_id": "c1",
+            "name": "f",
+            "arguments": '{"a": 1}',
+            "status": "completed",
+        },
     ),
     (
         OUTPUT,
-        {"id": "fco_1", "type": "function_call_output", "call_id": "c1", "output": "42", "is_error": False,
-         "origin": "client", "status": "completed"},
+        {
+            "id": "fco_1",
+            "type": "function_call_output",
+            "call_id": "c1",
+            "output": "42",
+            "is_error": False,
+            "origin": "client",
+            "status": "completed",
+        },
     ),
     (
         REASONING,
         {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "s"}], "status": "completed"},
     ),
-]  # fmt: skip
+]
 CALL_WIRE = ITEMS[1][1] | BASE
 
 ACTION = RequiredAction(response_id=R, call_id="c1", name="f", arguments="{}", expires_at=1.5)
@@ -139,7 +160,12 @@ EVENTS: list[tuple[said.Event, str, dict[str, Any], bool]] = [
     (
         said.SessionStatus(status="failed", response_id=None, last_error=LastError("rate_limited", "wait")),
         "session.status",
-        {**STATUS_WIRE, "status": "failed", "response_id": None, "last_error": {"code": "rate_limited", "message": "wait"}},
+        {
+            **STATUS_WIRE,
+            "status": "failed",
+            "response_id": None,
+            "last_error": {"code": "rate_limited", "message": "wait"},
+        },
         True,
     ),
     (said.SessionUpdated(AGENT, {"k": "v"}), "session.updated", {"agent": AGENT_WIRE, "metadata": {"k": "v"}}, False),
@@ -157,23 +183,48 @@ EVENTS: list[tuple[said.Event, str, dict[str, Any], bool]] = [
         {"response_id": R, "attempt": 1, "delay_s": 0.5, "reason": "why"},
         False,
     ),
-    (said.OutputItemAdded(R, 2, CALL), "response.output_item.added", {"response_id": R, "output_index": 2, "item": CALL_WIRE}, True),
-    (said.OutputItemDone(R, 2, CALL), "response.output_item.done", {"response_id": R, "output_index": 2, "item": CALL_WIRE}, True),
+    (
+        said.OutputItemAdded(R, 2, CALL),
+        "response.output_item.added",
+        {"response_id": R, "output_index": 2, "item": CALL_WIRE},
+        True,
+    ),
+    (
+        said.OutputItemDone(R, 2, CALL),
+        "response.output_item.done",
+        {"response_id": R, "output_index": 2, "item": CALL_WIRE},
+        True,
+    ),
     (
         said.OutputItemDone(R, 2, CALL, replayed=True),
         "response.output_item.done",
         {"response_id": R, "output_index": 2, "item": CALL_WIRE, "replayed": True},
         True,
     ),
-    (said.TextDelta(R, "i", 2, 1, "d"), "response.output_text.delta", PLACE | {"content_index": 1, "delta": "d"}, False),
+    (
+        said.TextDelta(R, "i", 2, 1, "d"),
+        "response.output_text.delta",
+        PLACE | {"content_index": 1, "delta": "d"},
+        False,
+    ),
     (said.TextDone(R, "i", 2, 1, "t"), "response.output_text.done", PLACE | {"content_index": 1, "text": "t"}, False),
     (said.RefusalDelta(R, "i", 2, 1, "d"), "response.refusal.delta", PLACE | {"content_index": 1, "delta": "d"}, False),
     (said.RefusalDone(R, "i", 2, 1, "t"), "response.refusal.done", PLACE | {"content_index": 1, "refusal": "t"}, False),
     (said.ArgumentsDelta(R, "i", 2, "d"), "response.function_call_arguments.delta", PLACE | {"delta": "d"}, False),
     (said.ArgumentsDone(R, "i", 2, "{}"), "response.function_call_arguments.done", PLACE | {"arguments": "{}"}, False),
-    (said.SummaryDelta(R, "i", 2, 1, "d"), "response.reasoning_summary_text.delta", PLACE | {"summary_index": 1, "delta": "d"}, False),
-    (said.SummaryDone(R, "i", 2, 1, "t"), "response.reasoning_summary_text.done", PLACE | {"summary_index": 1, "text": "t"}, False),
-]  # fmt: skip
+    (
+        said.SummaryDelta(R, "i", 2, 1, "d"),
+        "response.reasoning_summary_text.delta",
+        PLACE | {"summary_index": 1, "delta": "d"},
+        False,
+    ),
+    (
+        said.SummaryDone(R, "i", 2, 1, "t"),
+        "response.reasoning_summary_text.done",
+        PLACE | {"summary_index": 1, "text": "t"},
+        False,
+    ),
+]
 
 
 def parse_frame(frame: bytes) -> tuple[dict[str, str], Any]:

@@ -44,7 +44,7 @@ def plain(method: str, target: str, body: bytes = b"", *headers: str) -> bytes:
 @pytest.mark.parametrize(
     "path",
     ["/", "/v1", "/v1/", "/v1/sessions/", "/v1/session", "/V1/sessions", "/v2/sessions", "/sessions", "/healthz", "/health/",
-     "//v1/sessions", "/v1/sessions/sess_x/nope", "/v1/sessions/sess_x/items/msg_1", "/v1/sessions/sess_x/responses/a/b",
+     "/v1/sessions/sess_x/nope", "/v1/sessions/sess_x/items/msg_1", "/v1/sessions/sess_x/responses/a/b",
      "/v1/responses", "/v1/chat/completions", "/favicon.ico", "/%00", "/%ff"],
 )  # fmt: skip
 async def test_a_path_that_is_none_is_answered_in_the_error_shape(serve, path):
@@ -76,7 +76,7 @@ async def test_an_unknown_session_is_not_found_on_every_route(serve):
 
 @pytest.mark.parametrize(
     "name",
-    ["..%2f..%2fx", "a%2fb", "a%5cb", "a\\b", "%2e", "%2e%2e", "x%00", "x%0d%0aSet-Cookie:%20y", "x%0aSet-Cookie:y", "s" * 5000,
+    ["..%2f..%2fx", "a%2fb", "a%5cb", "a\\b", "%2e", "%2e%2e", "x%00", "x%0d%0aSet-Cookie:%20y", "x%0aSet-Cookie:y", "s" * 20_000,
      "%ff%fe", "%F0%9F%99%82", "%7Bsession_id%7D", "sess_%3Cscript%3E", "%20", "%E2%80%A8", "..;", "%252e%252e", "a%3Fb", "a%23b"],
 )  # fmt: skip
 async def test_odd_session_ids_are_not_found_and_never_reflected_in_headers(serve, name):

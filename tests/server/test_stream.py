@@ -93,7 +93,7 @@ async def test_the_last_event_id_replays_each_later_event_once_and_then_goes_on_
 
 @pytest.mark.parametrize(
     "value",
-    ["999999", "-1", "abc", "", "1e3", "1.0", "+1", "0x1", "sess_1:3", "٣", " 1 2", "1" * 18, "9" * 30, "1,2", "null", "NaN"],
+    ["999999", "-1", "abc", "", "1e3", "1.0", "+1", "0x1", "sess_1:3", "٣", "1 2", "1" * 18, "9" * 30, "1,2", "null", "NaN"],
 )
 @pytest.mark.parametrize("where", ["Last-Event-ID", "after"])
 async def test_an_odd_number_is_a_gap_followed_by_all_that_is_kept(serve, value, where):
@@ -111,7 +111,7 @@ async def test_an_odd_number_is_a_gap_followed_by_all_that_is_kept(serve, value,
     gap = frames[1]
     assert gap.id is None and list(gap.data) == ["type", "seq", "after", "first_seq"]
     assert gap.data["first_seq"] == 1 and gap.seq == seq
-    assert str(gap.data["after"]) == value.strip()
+    assert str(gap.data["after"]) == value
     assert [frame.id for frame in frames[2:-1]] == list(range(1, seq + 1))
 
 

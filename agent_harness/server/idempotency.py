@@ -1,0 +1,132 @@
+"""
+``Idempotency-Key``: a POST repeated with the same key and body takes effect once, and gets its first answer again.
+
+Answers are kept per session (for ``POST /v1/sessions``: per application), by caller, path and key. Only 2xx answers are
+kept: what was refused changed nothing, and may be asked again.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from weakref import WeakKeyDictionary
+
+import attrs
+from aiohttp import web
+
+from agent_harness.engine.replies import Sent
+from agent_harness.engine.session import Session
+from agent_harness.errors import Conflict, InvalidRequest
+
+__all__ = ["KEPT_SESSION_ANSWERS", "KEPT_SESSIONS", "KeptAnswer", "KeptAnswers", "answer_once", "kept_answer"]
+
+KEPT_SESSION_ANSWERS = 1_000
+"""Answers kept for one session."""
+
+KEPT_SESSIONS = 10_000
+"""Answers kept to ``POST /v1/sessions``."""
+
+KEPT_S = 24 * 3600.0
+"""How long an answer is kept, in seconds."""
+
+KEY_MAX = 255
+"""Longest key, in characters."""
+
+
+@attrs.define(eq=False)
+class KeptAnswer:
+    """
+    What a key stands for. ``done`` is set when the first request has its answer, or failed; ``sent`` is what a streamed
+    message was answered, from which its stream can be told again.
+    """
+
+    digest: bytes
+    at: float
+    done: asyncio.Event = attrs.field(factory=asyncio.Event)
+    status: int = 0
+    body: bytes = b""
+    sent: Sent | None = None
+
+
+_KEPT = web.RequestKey("kept_answer", KeptAnswer)
+
+
+class KeptAnswers:
+    """
+    The answers of one application: its own, and those of its sessions as long as they live.
+    """
+
+    def __init__(self) -> None:
+        self._own: OrderedDict[tuple[str, ...], KeptAnswer] = OrderedDict()
+        self._by_session: WeakKeyDictionary[Session, OrderedDict[tuple[str, ...], KeptAnswer]] = WeakKeyDictionary()
+
+    def find(self, session: Session | None) -> tuple[OrderedDict[tuple[str, ...], KeptAnswer], int]:
+        """
+        Where the answers of *session* (None: of no session) are kept, and how many at most.
+        """
+        if session is None:
+            return self._own, KEPT_SESSIONS
+        return self._by_session.setdefault(session, OrderedDict()), KEPT_SESSION_ANSWERS
+
+
+def kept_answer(request: web.Request) -> KeptAnswer | None:
+    """
+    Where the request's answer will be kept; None if it has no key.
+    """
+    return request.get(_KEPT)
+
+
+async def answer_once(
+    request: web.Request,
+    answers: KeptAnswers,
+    session: Session | None,
+    body: bytes,
+    handle: Callable[[], Awaitable[web.StreamResponse]],
+    stream_again: Callable[[Sent], Awaitable[web.StreamResponse]],
+) -> web.StreamResponse:
+    """
+    The answer of *handle*, or the one its first call gave to a request with the same key.
+
+    Raises:
+        Conflict: the key came with another body before (``idempotency_conflict``).
+        InvalidRequest: the key is empty or too long.
+    """
+    key = request.headers.get("Idempotency-Key")
+    if key is None:
+        return await handle()
+    if not 0 < len(key) <= KEY_MAX:
+        raise InvalidRequest(f"An Idempotency-Key has 1 to {KEY_MAX} characters.", param="Idempotency-Key")
+    kept, most = answers.find(session)
+    name, digest = (request.method, request.path_qs, key), hashlib.sha256(body).digest()
+    while (entry := kept.get(name)) is not None and time.time() - entry.at < KEPT_S:
+        if entry.digest != digest:
+            message = "This Idempotency-Key was used with another body; use a new one for a new request."
+            raise Conflict(message, code="idempotency_conflict", param="Idempotency-Key")
+        if entry.sent is not None:
+            return await stream_again(entry.sent)
+        if entry.status:
+            return _repeat(entry)
+        await entry.done.wait()
+    entry = kept[name] = request[_KEPT] = KeptAnswer(digest, time.time())
+    kept.move_to_end(name)
+    try:
+        answer = await handle()
+        if isinstance(answer, web.Response) and 200 <= answer.status < 300 and isinstance(answer.body, bytes):
+            entry.status, entry.body = answer.status, answer.body
+        return answer
+    finally:
+        entry.done.set()
+        if not entry.status and entry.sent is None and kept.get(name) is entry:
+            del kept[name]
+        while len(kept) > most:
+            kept.popitem(last=False)
+
+
+def _repeat(entry: KeptAnswer) -> web.Response:
+    return web.Response(
+        body=entry.body,
+        status=entry.status,
+        content_type="application/json",
+        headers={"idempotency-replayed": "true"},
+    )

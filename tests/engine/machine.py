@@ -1,0 +1,355 @@
+"""
+A session under random commands and random upstream behaviour, with its own event loop that turns only when told to.
+"""
+
+import asyncio
+from typing import Any
+
+import attrs
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from agent_harness.errors import Conflict, ModelError, NotFound, RateLimited, RequestError
+from agent_harness.llm.base import Ended, Request, Retrying
+from agent_harness.llm.scripted import ScriptedModel, Step, call, say, think
+from agent_harness.protocol.commands import CreateSession
+from agent_harness.protocol.encode import to_wire
+from agent_harness.protocol.items import Usage
+from tests.engine.laws import check_log, check_requests, check_rest, check_snapshot
+from tests.engine.rig import TOOLS, Rig, make_harness, ticks
+
+__all__ = ["SessionMachine"]
+
+DOWN = ModelError("down", code="provider_unavailable")
+CUT = Ended("max_output_tokens", Usage(input_tokens=3))
+NAMES = st.sampled_from(["look", "find", "look", "find", "gone", "no name"])
+ARGUMENTS = st.sampled_from(["{}", '{"a": 1}', '{"a": "\\u2028"}', '"{}"', "", "[1]", '{"a": ', '{"t":"a\nb"}'])
+CALL_IDS = st.sampled_from(["", "c1", "c2", "c3", "x" * 70, "é"])
+TEXTS = st.sampled_from([("a",), ("b", "c"), ("",), ("d", "", "\0e"), ("\u2028 f",)])
+CALLS = st.lists(st.builds(call, NAMES, ARGUMENTS, CALL_IDS), min_size=1, max_size=3)
+BEFORE = st.sampled_from([Step(()), Step(()), say("first "), think("hm", {"id": "rs"}), think("") + say("so")])
+RETRY = Step((Retrying(1, 0.0, "busy"),))
+OUTPUTS = st.sampled_from(["A", "B", "", None, [{"type": "input_text", "text": "part"}]])
+DELIVERIES = st.sampled_from(["queue", "queue", "queue", "steer", "steer", "reject"])
+OFFERED = st.sampled_from([TOOLS, TOOLS, TOOLS, None, TOOLS[:1]])
+CHOICES = st.sampled_from([None, None, None, "auto", "none", "required", {"type": "function", "name": "look"}])
+
+
+@attrs.frozen
+class NoEnd:
+    """
+    Stands at the end of a script: the stream stops there.
+    """
+
+
+def join(first: Step, calls: list[Step]) -> Step:
+    for step in calls:
+        first = first + step
+    return first
+
+
+WHOLE = st.one_of(
+    st.builds(lambda text: say(*text), TEXTS),
+    st.builds(join, BEFORE, CALLS),
+    st.builds(join, BEFORE, CALLS),
+    st.just(Step(())),
+)
+ENDINGS = st.sampled_from([None, None, None, None, None, CUT, DOWN, NoEnd()])
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> tuple[Any, ...]:
+    """
+    What the model says to one request: the parts of an answer, whole or ended somewhere by a cut, a failure, nothing.
+    """
+    parts = draw(WHOLE).parts
+    ending = draw(ENDINGS)
+    retried = RETRY.parts if draw(st.integers(0, 5)) == 0 else ()
+    if ending is None:
+        return (*retried, *parts, Ended(usage=draw(st.sampled_from([Usage(), Usage(input_tokens=2, output_tokens=1)]))))
+    return (*retried, *parts[: draw(st.integers(0, len(parts)))], ending)
+
+
+class PlayingModel(ScriptedModel):
+    """
+    Takes its answers from the machine, in the order asked for; says "ok" when there is none.
+    """
+
+    async def stream(self, request: Request) -> Any:
+        self.requests.append(request)
+        parts = self.steps.popleft() if self.steps else (*say("ok").parts, Ended())
+        for part in parts:
+            await asyncio.sleep(0)
+            if isinstance(part, NoEnd):
+                return
+            if isinstance(part, ModelError):
+                raise part
+            yield part
+
+
+class Reader:
+    """
+    A client that follows; it may leave at any moment and come back with the last number it read.
+    """
+
+    def __init__(self, rig: Rig, after: str | None) -> None:
+        self.start = rig.session.feed.seq if after is None else int(after)
+        self.follower = rig.session.follow(after)
+        self.task = asyncio.ensure_future(self.read())
+        self.numbers: list[int] = []
+        self.replayed: list[str] = []
+
+    async def read(self) -> None:
+        while taken := await self.follower.take():
+            assert all(published.event.type != "session.gap" for published in taken)
+            self.numbers += [published.seq for published in taken if published.numbered]
+            again = [published.event for published in taken if getattr(published.event, "replayed", None)]
+            self.replayed += [event.item.call_id for event in again]  # type: ignore[union-attr]
+
+    def leave(self) -> int:
+        """
+        Leave, and the number to come back with. What was read is what came, each once, from the first on.
+        """
+        self.task.cancel()
+        self.follower.close()
+        assert self.numbers == list(range(self.start + 1, self.start + 1 + len(self.numbers)))
+        return self.numbers[-1] if self.numbers else self.start
+
+
+class SessionMachine(RuleBasedStateMachine):
+    """
+    See the module. Every rule ends by turning the loop a few times.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.turns = 0
+        self.readers: list[Reader] = []
+        self.left: list[int] = []
+        self.answered: dict[str, Any] = {}
+        self.closed: set[str] = set()
+
+    def run(self, action: Any) -> Any:
+        """
+        Run a function or coroutine inside the loop.
+        """
+
+        async def inside() -> Any:
+            result = action() if callable(action) else action
+            return await result if asyncio.iscoroutine(result) else result
+
+        return self.loop.run_until_complete(asyncio.wait_for(inside(), 5))
+
+    def turn(self, count: int) -> None:
+        """
+        Turn the loop *count* times.
+        """
+        self.loop.run_until_complete(ticks(count))
+
+    @initialize(bound=st.sampled_from([1, 3, 3, 50]), tools=st.booleans())
+    def make(self, bound: int, tools: bool) -> None:
+        self.model = PlayingModel()
+        self.harness = make_harness({"default": self.model, "other": self.model}, queued_messages=3)
+        self.settings = {"max_model_calls": bound, "tools": TOOLS[1:] if tools else []}
+        self.begin()
+
+    def begin(self) -> None:
+        self.rig = self.run(lambda: Rig(self.harness, self.harness.create(CreateSession()), self.model))
+        self.run(lambda: self.rig.update(**self.settings))
+        self.readers, self.left, self.answered, self.closed = [], [], {}, set()
+
+    # Commands.
+
+    @rule(
+        answers=st.lists(answers(), max_size=3), delivery=DELIVERIES, tools=OFFERED, choice=CHOICES, count=st.integers(0, 8)
+    )
+    def send(self, answers: Any, delivery: str, tools: Any, choice: Any, count: int) -> None:
+        self.model.steps.extend(answers)
+        before, running = self.rig.session.feed.seq, self.rig.session.response_id
+        try:
+            sent = self.run(lambda: self.rig.send("hi", delivery=delivery, tools=tools, tool_choice=choice))
+        except RequestError as error:
+            assert self.rig.session.feed.seq == before, "a refused request changes nothing"
+            expected = {Conflict: delivery == "reject" and running, RateLimited: len(self.rig.snapshot["queued"]) == 3}
+            assert expected.get(type(error), choice is not None), error
+        else:
+            assert sent.queued == (running is not None)
+            assert (sent.response_id == running) == (delivery == "steer" and running is not None)
+            assert self.rig.session.status in ("running", "waiting")
+        self.turn(count)
+
+    @precondition(lambda self: self.rig.open)
+    @rule(data=st.data(), output=OUTPUTS, is_error=st.booleans(), count=st.integers(0, 8))
+    def answer(self, data: st.DataObject, output: Any, is_error: bool, count: int) -> None:
+        call_id = data.draw(st.sampled_from(self.rig.open))
+        answer = self.run(lambda: self.rig.result(call_id, output, is_error=is_error))
+        assert not answer.duplicate
+        assert call_id not in self.rig.open
+        self.answered[call_id] = (output, is_error)
+        self.turn(count)
+
+    @precondition(lambda self: self.rig.open)
+    @rule(data=st.data(), count=st.integers(0, 8))
+    def answer_some_together(self, data: st.DataObject, count: int) -> None:
+        call_ids = data.draw(st.permutations(self.rig.open))[: data.draw(st.integers(1, 3))]
+        repeated = [call_id for call_id, (output, is_error) in self.answered.items() if (output, is_error) == ("Z", False)]
+        results = [{"call_id": call_id, "output": "Z"} for call_id in [*call_ids, *repeated[:1]]]
+        answers = self.run(lambda: self.rig.batch(*results))
+        assert [answer.duplicate for answer in answers] == [False] * len(call_ids) + [True] * len(repeated[:1])
+        self.answered |= {call_id: ("Z", False) for call_id in call_ids}
+        self.turn(count)
+
+    @precondition(lambda self: self.answered)
+    @rule(data=st.data())
+    def repeat(self, data: st.DataObject) -> None:
+        call_id = data.draw(st.sampled_from(sorted(self.answered)))
+        output, is_error = self.answered[call_id]
+        before = self.rig.session.feed.seq
+        assert self.run(lambda: self.rig.result(call_id, output, is_error=is_error)).duplicate
+        self.refuse("call_already_answered", call_id, "another", not is_error)
+        assert self.rig.session.feed.seq == before
+
+    @rule(data=st.data())
+    def answer_what_is_not_open(self, data: st.DataObject) -> None:
+        items = self.rig.snapshot["items"]
+        outputs = {item["call_id"]: item["origin"] for item in items if item["type"] == "function_call_output"}
+        calls = [item["call_id"] for item in items if item["type"] == "function_call" and item["status"] != "action_required"]
+        call_id = data.draw(st.sampled_from(["nope", *calls]))
+        if outputs.get(call_id) != "client":
+            self.refuse("call_closed" if call_id in outputs else "unknown_call", call_id, "late", False)
+
+    def refuse(self, code: str, call_id: str, output: str, is_error: bool) -> None:
+        before = self.rig.session.feed.seq
+        try:
+            self.run(lambda: self.rig.result(call_id, output, is_error=is_error))
+        except (Conflict, NotFound) as error:
+            assert error.code == code
+        else:
+            raise AssertionError(f"a result for {call_id} was taken")
+        assert self.rig.session.feed.seq == before
+
+    @rule(clear_queue=st.booleans(), named=st.booleans(), count=st.integers(0, 8), at_once=st.booleans())
+    def interrupt(self, clear_queue: bool, named: bool, count: int, at_once: bool) -> None:
+        turn_id, queued = self.rig.session.transcript.current, self.rig.snapshot["queued"]
+        given = {"response_id": turn_id} if named and turn_id else {}
+
+        async def both() -> Any:
+            first = asyncio.ensure_future(self.rig.interrupt(clear_queue=clear_queue, **given))
+            if at_once:
+                await ticks(1)
+                self.rig.send("at once", delivery="steer", tools=None)
+            return await first
+
+        answer = self.run(both) if not (at_once and len(queued) == 3) else self.run(lambda: self.rig.interrupt(**given))
+        assert answer.interrupted == (turn_id is not None)
+        assert answer.response_id == turn_id
+        if turn_id is not None:
+            assert self.rig.turn(turn_id)["status"] == "cancelled"
+        self.turn(count)
+
+    @rule(
+        change=st.sampled_from(
+            [{"instructions": "x"}, {"model": "m"}, {"provider": "other"}, {"provider": None}, {"tools": TOOLS}, {"tools": []}]
+        )
+    )
+    def update(self, change: dict[str, Any]) -> None:
+        self.run(lambda: self.rig.update(**change))
+
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        before = self.rig.session.feed.seq
+        settled = [to_wire(item)["id"] for item in self.rig.session.transcript.settled()]
+        up_to = data.draw(st.sampled_from([None, *settled]))
+        waiting, self.model.steps = self.model.steps, type(self.model.steps)()
+
+        async def play() -> None:
+            fork = self.rig.fork(up_to)
+            first = fork.snapshot["items"]
+            check_snapshot([], fork.session, first)
+            check_rest(fork.session)
+            fork.send("on", tools=None)
+            await fork.finished()
+            await ticks(3)
+            check_snapshot(fork.log, fork.session, first)
+            check_log(fork.log)
+            check_requests(fork.requests)
+            check_rest(fork.session)
+            await self.harness.delete(fork.session)
+
+        running = self.rig.session.transcript.current
+        if running is None or self.rig.open:  # else the session's own turn would take the fork's answer
+            self.run(play)
+            assert self.rig.session.feed.seq == before
+        self.model.steps = waiting
+
+    # Followers.
+
+    @rule(data=st.data())
+    def follow(self, data: st.DataObject) -> None:
+        seq = self.rig.session.feed.seq
+        after = data.draw(st.one_of(st.none(), st.integers(0, seq), st.sampled_from([*self.left, seq])))
+        reader = self.run(lambda: Reader(self.rig, None if after is None else str(after)))
+        self.readers.append(reader)
+        wanted = self.rig.open if after is None else []
+        self.turn(2)
+        assert reader.replayed == wanted
+
+    @precondition(lambda self: self.readers)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        reader = self.readers.pop(data.draw(st.integers(0, len(self.readers) - 1)))
+        self.left.append(self.run(reader.leave))
+
+    @rule(count=st.integers(1, 20))
+    def wait(self, count: int) -> None:
+        self.turn(count)
+
+    @rule(chance=st.integers(0, 4))
+    def delete(self, chance: int) -> None:
+        if chance:
+            return
+        self.run(lambda: self.harness.delete(self.rig.session))
+        self.turn(3)
+        self.finish()
+        self.begin()
+
+    # Laws.
+
+    @invariant()
+    def laws(self) -> None:
+        self.rig.check()
+
+    @invariant()
+    def nothing_is_left_over_at_rest(self) -> None:
+        if self.rig.session.transcript.current is None:
+            check_rest(self.rig.session, task=False)
+            self.turn(3)
+            assert self.harness.running_turns == 0
+            check_rest(self.rig.session)
+
+    def finish(self) -> None:
+        """
+        All readers have read everything, each event once.
+        """
+        self.rig.check()
+        check_rest(self.rig.session)
+        for reader in self.readers:
+            self.turn(1)
+            assert self.run(reader.leave) == self.rig.session.feed.seq
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "rig"):
+                for _ in range(100):
+                    if self.rig.session.transcript.current is None:
+                        break
+                    if self.rig.open:
+                        self.run(lambda: self.rig.result(self.rig.open[0]))
+                    self.turn(5)
+                assert self.rig.session.transcript.current is None, "a turn that has all its results does not end"
+                self.turn(5)
+                self.finish()
+                self.run(self.harness.aclose)
+        finally:
+            self.loop.close()

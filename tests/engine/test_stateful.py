@@ -1,0 +1,36 @@
+"""
+Random sequences of commands and upstream behaviours against the real engine (`machine`), judged by `laws` after each.
+
+The short form runs in the suite. The full form, 1,000 sequences, or as many as the variable says:
+
+    ENGINE_SEQUENCES=1000 scripts/test tests/engine/test_stateful.py
+
+Each number of sequences is always the same ones; `ENGINE_SEED=n` gives others.
+"""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.engine.machine import SessionMachine
+
+SEQUENCES = int(os.environ.get("ENGINE_SEQUENCES", "60"))
+SEED = int(os.environ.get("ENGINE_SEED", "0"))
+
+
+@pytest.mark.filterwarnings("error")
+def test_random_sequences_of_commands_and_behaviours_keep_every_law() -> None:
+    """
+    B002, B006, B020, B023, B026, B027, B030, B032, B126, B128 to B132, B140, B141, B144, B147, B150 in every mixture.
+    """
+    profile = settings(
+        max_examples=SEQUENCES,
+        stateful_step_count=40,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+    )
+    run_state_machine_as_test(seed(SEED)(SessionMachine), settings=profile)

@@ -1,0 +1,257 @@
+"""
+Many followers, slow ones, and those that leave and come back.
+"""
+
+import asyncio
+import logging
+import socket
+import struct
+
+import pytest
+
+from agent_harness.llm.base import ItemAdded, ItemDone, TextDelta
+from agent_harness.llm.scripted import Step, call, say
+from tests.support import DONE, TOOL, WAIT_S, Stream, Talk, types, user
+
+LOOK = '{"widget_id": 1}'
+
+
+def errors(caplog):
+    return [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def feed(talk: Talk):
+    from agent_harness.server import HARNESS
+
+    return talk.api.client.app[HARNESS].get(talk.id).feed
+
+
+async def test_two_followers_get_the_identical_events(serve):
+    """B120."""
+    api = await serve(call("look_up", LOOK, "c1"), say("one", "two"))
+    talk = await api.open()
+    others = [await talk.follow() for _ in range(3)]
+    for other in others:
+        await other.next()
+    await talk.park()
+    await talk.result("c1")
+    await talk.stream.until_status("idle")
+    for other in others:
+        await other.until_status("idle")
+        assert [frame.raw for frame in other.frames[1:]] == [frame.raw for frame in talk.stream.frames[1:]]
+
+
+async def test_a_follower_that_drops_after_each_frame_and_comes_back_sees_each_event_exactly_once(serve):
+    """B112."""
+    api = await serve(say("one ", "two") + call("look_up", LOOK, "c1"), say("done"))
+    talk = await api.open()
+    await talk.park()
+    seen: list[int] = []
+    last = 0
+    answered = False
+    while True:
+        stream = await talk.follow(last_id=last)
+        await stream.next()
+        frame = await stream.next()
+        assert frame is not None and frame.id is not None
+        stream.close()
+        seen.append(frame.id)
+        last = frame.id
+        if frame.event == "session.status" and frame.data["status"] == "waiting" and not answered:
+            answered = True
+            await talk.result("c1")
+        if frame.event == "session.status" and frame.data["status"] == "idle":
+            break
+    assert seen == list(range(1, last + 1))
+    await talk.stream.until_status("idle")
+    assert last == talk.stream.frames[-1].id
+
+
+async def test_events_that_come_during_a_replay_are_neither_lost_nor_doubled(serve):
+    """B112, many times under load."""
+    pieces = [TextDelta(0, f"{n} ") for n in range(150)]
+    api = await serve(Step((ItemAdded(0, "message"), *pieces, ItemDone(0))))
+    talk = await api.open()
+    streams: list[tuple[int, Stream]] = []
+
+    async def attach(number: int) -> None:
+        streams.append((number, await talk.follow(last_id=number, until="idle")))
+
+    await talk.send()
+    await talk.stream.until("response.created")
+    async with asyncio.timeout(WAIT_S):
+        await asyncio.gather(*(attach(n % 3) for n in range(100)))
+    await talk.stream.until_status("idle")
+    newest = talk.stream.frames[-1].id
+    for number, stream in streams:
+        frames = await stream.rest()
+        ids = [frame.id for frame in frames if frame.id]
+        assert ids == list(range(number + 1, newest + 1)) and frames[-1].data == DONE
+
+
+@pytest.mark.parametrize("order", ["stream first", "message first"])
+async def test_the_end_of_a_turn_is_seen_by_whoever_attaches_while_it_is_posted(serve, order):
+    """B122."""
+    rounds = 60
+    api = await serve(*[say("hi")] * rounds)
+
+    async def follow(talk: Talk) -> list[str]:
+        stream = await talk.follow()
+        first = await stream.next()
+        if first.data["status"] == "idle" and first.seq > 0:
+            snapshot = await talk.snapshot()
+            stream.close()
+            assert snapshot["seq"] == first.seq and len(snapshot["items"]) == 2
+            return ["response.completed"]
+        frames = await stream.until("response.completed")
+        assert [frame.id for frame in frames] == list(range(first.seq + 1, frames[-1].id + 1))
+        stream.close()
+        return types(frames)
+
+    for _ in range(rounds):
+        talk = Talk(api, (await api.create())["id"])
+        both = [follow(talk), talk.send()]
+        if order == "message first":
+            both.reverse()
+        async with asyncio.timeout(WAIT_S):
+            answers = await asyncio.gather(*both)
+        seen = next(answer for answer in answers if isinstance(answer, list))
+        assert seen[-1] == "response.completed"
+
+
+async def test_the_snapshot_and_its_seq_agree_with_the_stream(serve):
+    """B122: whoever reads a snapshot and follows from its seq misses and repeats nothing."""
+    gate = asyncio.Event()
+    api = await serve(Step((ItemAdded(0, "message"), TextDelta(0, "par"), gate, TextDelta(0, "tial"), ItemDone(0))))
+    talk = await api.open()
+    await talk.send()
+    await talk.stream.until("response.output_text.delta")
+    snapshot = await talk.snapshot()
+    text = snapshot["items"][1]["content"][0]["text"]
+    stream = await talk.follow(after=snapshot["seq"], until="idle")
+    gate.set()
+    frames = await stream.rest()
+    text += "".join(frame.data["delta"] for frame in frames if frame.event == "response.output_text.delta")
+    assert text == "partial"
+
+
+async def test_a_follower_that_falls_behind_is_told_and_cut_and_resumes_by_number(serve, caplog):
+    pieces = [TextDelta(0, "x" * 20_000) for _ in range(400)]
+    gate = asyncio.Event()
+    step = Step((ItemAdded(0, "message"), gate, *pieces, ItemDone(0)))
+    api = await serve(step, say("next"), replay_events=50)
+    talk = Talk(api, (await api.create())["id"])
+    slow = await talk.follow()
+    await slow.next()
+    fast = await talk.follow(until="idle")
+    await talk.send()
+    gate.set()
+    done = (await fast.rest())[-2]
+    assert types([done]) == ["session.status idle"]
+    frames = await slow.rest()
+    assert frames[-1].event == "session.lagged" and frames[-1].id is None
+    assert DONE not in types(frames)
+    ids = [frame.id for frame in frames if frame.id]
+    assert ids == list(range(1, len(ids) + 1)) and ids[-1] < done.id
+    again = await (await talk.follow(last_id=ids[-1], until="idle")).rest()
+    assert types(again)[1] == "session.gap" and again[1].data["first_seq"] == done.id - 49
+    assert [frame.id for frame in again if frame.id] == list(range(done.id - 49, done.id + 1))
+    await talk.turn()
+    assert not errors(caplog)
+
+
+def reset(sock: socket.socket) -> None:
+    """Close with RST."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+async def dial(talk: Talk, method: str, target: str, body: bytes = b"") -> socket.socket:
+    loop = asyncio.get_running_loop()
+    sock = socket.socket()
+    sock.setblocking(False)
+    await loop.sock_connect(sock, (talk.api.client.host, talk.api.client.port))
+    head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    await loop.sock_sendall(sock, head.encode() + body)
+    return sock
+
+
+async def receive(sock: socket.socket, wanted: bytes) -> None:
+    loop, got = asyncio.get_running_loop(), b""
+    async with asyncio.timeout(WAIT_S):
+        while wanted not in got:
+            got += await loop.sock_recv(sock, 65536)
+
+
+async def test_a_follower_that_leaves_cancels_nothing_and_logs_nothing(serve, caplog):
+    """B119: RST between two events, before the answer begins, and before the end."""
+    gate = asyncio.Event()
+    step = Step((ItemAdded(0, "message"), TextDelta(0, "par"), gate, TextDelta(0, "tial"), ItemDone(0)))
+    api = await serve(step, ping_s=0.02)
+    talk = await api.open()
+    await talk.send()
+    await talk.stream.until("response.output_text.delta")
+    import json
+
+    middle = await dial(talk, "GET", f"{talk.path}/stream?after=0")
+    await receive(middle, b"output_text.delta")
+    before = await dial(talk, "GET", f"{talk.path}/stream")
+    posting = await dial(talk, "POST", f"{talk.path}/events?stream=true", json.dumps(user("and", delivery="steer")).encode())
+    await receive(posting, b"session.status")
+    assert feed(talk).followers >= 3
+    for sock in (before, middle, posting):
+        reset(sock)
+    api.model.steps.append(say("more"))
+    gate.set()
+    frames = await talk.stream.until_status("idle")
+    assert types(frames)[-2:] == ["response.completed", "session.status idle"]
+    async with asyncio.timeout(WAIT_S):
+        while feed(talk).followers > 1:
+            talk.stream.raw += await talk.stream.response.content.readany()
+    ending = await dial(talk, "GET", f"{talk.path}/stream")
+    await receive(ending, b"session.status")
+    reset(ending)
+    assert (await api.ask("DELETE", talk.path)).status == 200
+    assert not errors(caplog)
+
+
+async def test_a_follower_that_leaves_in_silence_is_gone_within_a_ping(serve, caplog):
+    """B119."""
+    api = await serve(ping_s=0.02)
+    talk = await api.open()
+    others = [await dial(talk, "GET", f"{talk.path}/stream") for _ in range(5)]
+    for sock in others:
+        await receive(sock, b"session.status")
+        reset(sock)
+    async with asyncio.timeout(WAIT_S):
+        while feed(talk).followers > 1:
+            await talk.stream.response.content.readany()
+    assert not errors(caplog)
+
+
+async def test_a_call_can_be_answered_after_its_follower_left(serve):
+    """B111."""
+    api = await serve(call("look_up", LOOK, "c1"), say("done"))
+    talk = await api.open()
+    await talk.park()
+    talk.stream.close()
+    fresh = await talk.follow()
+    frames = [await fresh.next(), await fresh.next()]
+    assert frames[1].data["item"]["call_id"] == "c1" and frames[1].data["item"]["arguments"] == LOOK
+    await talk.result("c1", "blue")
+    await fresh.until_status("idle")
+
+
+async def test_a_client_that_gives_up_a_streamed_message_does_not_cancel_its_turn(serve):
+    gate = asyncio.Event()
+    api = await serve(Step((ItemAdded(0, "message"), TextDelta(0, "par"), gate, TextDelta(0, "tial"), ItemDone(0))), say("two"))
+    talk = await api.open()
+    first = await talk.send_streamed("first", tools=[TOOL])
+    await first.until("response.output_text.delta")
+    second = await talk.send_streamed("second")
+    await second.next()
+    first.close()
+    second.close()
+    gate.set()
+    frames = await talk.stream.until_status("idle")
+    assert types(frames).count("response.completed") == 2
