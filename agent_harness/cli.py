@@ -7,12 +7,16 @@ import json
 import logging
 import os
 import sys
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from agent_harness.errors import ConfigError, ListenError
 from agent_harness.version import VERSION
+
+if TYPE_CHECKING:
+    from agent_harness.config import Settings
 
 __all__ = ["main"]
 
@@ -27,19 +31,20 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8787, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free port.")
+@click.option("--config", type=click.Path(path_type=Path), help="Settings file. [default: agent-harness.toml, if it exists]")
+@click.option("--host", help="Address to listen on. [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="0 takes a free port. [default: 8787]")
 @click.option("--model", help="Model of agents that name none.")
 @click.option("--api", type=click.Choice(["responses", "chat"]), help="Wire dialect of the model server.")
 @click.option("--max-sessions", type=click.IntRange(1), help="Most sessions held at once. [default: 10000]")
 @click.option("--demo", is_flag=True, help="Answer with the built-in demo model: no key, no network.")
-def serve(host: str, port: int, model: str | None, api: str | None, max_sessions: int | None, demo: bool) -> None:
+def serve(config: Path | None, demo: bool, **flags: Any) -> None:
     """
     Start the server.
 
     The model server is OPENAI_BASE_URL (OpenAI's if unset), its key OPENAI_API_KEY.
     """
-    _run(_serve(host, port, model, api, max_sessions, demo))
+    _run(_serve(config, demo, flags))
 
 
 @main.command()
@@ -98,26 +103,41 @@ def _run(coroutine: Any) -> Any:
         sys.exit(130)
 
 
-async def _serve(
-    host: str, port: int, model: str | None, api: str | None, max_sessions: int | None, demo: bool
-) -> None:
+def _load(config: Path | None, flags: dict[str, Any]) -> "Settings":
+    """
+    Settings from flags, the settings file and the environment.
+    """
     from agent_harness.config import load_settings
+    from agent_harness.settings_file import DEFAULT_FILE, read_settings_file
+
+    if config is None and Path(DEFAULT_FILE).is_file():
+        config = Path(DEFAULT_FILE)
+    return load_settings(None if config is None else read_settings_file(config), **flags)
+
+
+async def _serve(config: Path | None, demo: bool, flags: dict[str, Any]) -> None:
     from agent_harness.server import make_app
     from agent_harness.serving import serve_app
     from agent_harness.wiring import load_adapters, open_demo_harness, open_harness
 
-    settings = load_settings(model=model, api=api, host=host, port=port, max_sessions=max_sessions)
+    settings = _load(config, flags)
     async with open_demo_harness(settings) if demo else open_harness(settings) as harness:
         warming: list[asyncio.Task[None]] = []
 
         def announce(url: str) -> None:
             click.echo(f"agent-harness listens on {url}{' with the demo model' if demo else ''}")
             if not demo:
-                if settings.providers[0].key() is None:
-                    click.echo("No OPENAI_API_KEY is set: turns fail with provider_auth until it is.", err=True)
+                _warn_of_missing_keys(settings)
                 warming.append(asyncio.create_task(asyncio.to_thread(load_adapters)))
 
-        await serve_app(make_app(harness), host, port, on_listening=announce)
+        await serve_app(make_app(harness), settings.host, settings.port, on_listening=announce)
+
+
+def _warn_of_missing_keys(settings: "Settings") -> None:
+    for provider in settings.providers:
+        if provider.needs_key and provider.key() is None:
+            variable = provider.api_key_env or "api_key"
+            click.echo(f"No {variable} is set: turns fail with provider_auth until it is.", err=True)
 
 
 async def _demo() -> bool:

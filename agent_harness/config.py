@@ -89,17 +89,19 @@ class Limits:
 @attrs.frozen(kw_only=True)
 class Settings:
     """
-    Everything the server is told from outside.
+    Everything the server is told from outside. ``agents`` are those that sessions name by ``agent_id``.
     """
 
     providers: tuple[ProviderSettings, ...] = (ProviderSettings(),)
     default_provider: str = "default"
+    agents: Mapping[str, Any] = attrs.field(factory=dict)
     limits: Limits = Limits()
     host: str = "127.0.0.1"
     port: int = 8787
 
 
 def load_settings(
+    base: Settings | None = None,
     *,
     model: str | None = None,
     api: str | None = None,
@@ -109,26 +111,36 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """
-    Settings from flags and the environment (``OPENAI_API_KEY``, ``OPENAI_BASE_URL``); a flag wins.
+    Settings from flags, then *base* (what a settings file says), then the environment (``OPENAI_API_KEY``,
+    ``OPENAI_BASE_URL``). Flags speak of the default provider.
 
     Raises:
         ConfigError: a value cannot be used.
     """
-    env = os.environ if environ is None else environ
     if api not in (None, "responses", "chat"):
         raise ConfigError(f"--api is {api!r}; write responses or chat.")
-    base_url = env.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL
-    if not base_url.startswith(("http://", "https://")):
-        raise ConfigError(f"OPENAI_BASE_URL is {base_url!r}; it must begin with http:// or https://.")
     if max_sessions is not None and max_sessions < 1:
         raise ConfigError(f"--max-sessions is {max_sessions}; it must be at least 1.")
-    if port is not None and not 0 <= port <= 65535:
-        raise ConfigError(f"--port is {port}; it must be from 0 (any free port) to 65535.")
-    provider = ProviderSettings(
-        api="chat" if api == "chat" else "responses",
-        base_url=base_url.rstrip("/"),
-        api_key=env.get("OPENAI_API_KEY") or None,
-        model=model or DEFAULT_MODEL,
+    settings = base or Settings(providers=(_provider_of_environment(os.environ if environ is None else environ),))
+    given: dict[str, Any] = {name: value for name, value in (("model", model), ("api", api)) if value is not None}
+    providers = tuple(
+        attrs.evolve(provider, **given)
+        if provider.name == settings.default_provider
+        else provider
+        for provider in settings.providers
     )
-    limits = Limits() if max_sessions is None else Limits(sessions=max_sessions)
-    return Settings(providers=(provider,), limits=limits, host=host or "127.0.0.1", port=8787 if port is None else port)
+    limits = settings.limits if max_sessions is None else attrs.evolve(settings.limits, sessions=max_sessions)
+    return attrs.evolve(
+        settings,
+        providers=providers,
+        limits=limits,
+        host=settings.host if host is None else host,
+        port=settings.port if port is None else port,
+    )
+
+
+def _provider_of_environment(environ: Mapping[str, str]) -> ProviderSettings:
+    base_url = environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL
+    if not base_url.startswith(("http://", "https://")):
+        raise ConfigError(f"OPENAI_BASE_URL is {base_url!r}; it must begin with http:// or https://.")
+    return ProviderSettings(base_url=base_url.rstrip("/"), api_key=environ.get("OPENAI_API_KEY") or None)

@@ -14,7 +14,8 @@ from agent_harness.config import ProviderSettings
 from agent_harness.engine.harness import Harness
 from agent_harness.errors import ConfigError
 from agent_harness.providers_cures import Cure, advise, find_cures
-from agent_harness.providers_probes import PROBES, Probe, ProbeFailed, Talk, Watched
+from agent_harness.providers_probes import PROBES, Probe
+from agent_harness.providers_talk import ProbeFailed, Talk, Watched
 from agent_harness.wiring import make_model
 
 __all__ = [
@@ -164,7 +165,8 @@ async def _mend(
     probe: Probe, settings: ProviderSettings, first: ProbeFailed, seconds: float
 ) -> tuple[ProbeReport, ProviderSettings]:
     """
-    Try the cures one by one. One that is named in the failure and changes it stays, since a fault may hide another.
+    Try the cures one by one. One that is named in the failure stays if the next failure is about something else: a fault
+    may hide another.
     """
     cured, failure, kept = settings, first, list[Cure]()
     tried: set[str] = set()
@@ -178,7 +180,7 @@ async def _mend(
         try:
             says = await _play(probe, cure.apply(cured))
         except ProbeFailed as again:
-            if again.message == failure.message or not cure.said.search(failure.message) or again.unreachable:
+            if not cure.said.search(failure.message) or cure.said.search(again.message) or again.unreachable:
                 continue
             failure = again
         else:

@@ -73,6 +73,10 @@ _ALTERNATE = _said(
     r"alternat|consecutive|same role|must be followed by|roles must|after the optional system message"
     r"|expected .{0,40}assistant|multiple user|two user"
 )
+_UNKNOWN_ROLE = _said(
+    r"(system|developer)['\"`]* ?(role|prompt|messages? (is|are) not|messages? not)"
+    r"|role.{0,40}(system|developer)|(unknown|invalid|unsupported|unexpected) role"
+)
 
 CURES: tuple[Cure, ...] = (
     Cure(
@@ -114,7 +118,7 @@ CURES: tuple[Cure, ...] = (
         field="system_role",
         why="gives the instructions as a user message",
         value=_for_chat("user"),
-        said=_said(r"system|developer|\brole\b"),
+        said=_UNKNOWN_ROLE,
         blindly=frozenset({"text"}),
     ),
     Cure(
@@ -137,8 +141,8 @@ CURES: tuple[Cure, ...] = (
         said=_said(r"reasoning"),
         blindly=frozenset({"tool", "recall"}),
     ),
+    Cure(field="base_url", why="is the address up to and including /v1", value=_add_version, said=_ELSEWHERE),
     Cure(field="api", why="speaks the other dialect", value=_other_api, said=_ELSEWHERE),
-    Cure(field="base_url", why="the address up to and including /v1", value=_add_version, said=_ELSEWHERE),
 )
 """
 What is tried, in this order: first what a refusal names, then what is tried blindly.

@@ -44,7 +44,12 @@ def open_harness(settings: Settings) -> Harness:
     """
     A harness with the models of *settings*; close it with ``await aclose()`` or use it with ``async with``.
     """
-    return Harness(make_models(settings), default_provider=settings.default_provider, limits=settings.limits)
+    return Harness(
+        make_models(settings),
+        default_provider=settings.default_provider,
+        limits=settings.limits,
+        agents=settings.agents,
+    )
 
 
 def open_demo_harness(settings: Settings) -> Harness:

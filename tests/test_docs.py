@@ -7,7 +7,6 @@ What must be named is read off the code, never off a list in this file.
 import json
 import re
 from collections.abc import Iterator
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, get_args
 
@@ -55,14 +54,22 @@ def rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
-def row_of(name: str, *more: str) -> list[str]:
+def section(heading: str) -> str:
     """
-    The one table row of the API's page whose cells name *name* first and *more* in their order.
+    What stands below *heading* (with its ``#`` signs) on the API's page, up to the next one of its level or above.
     """
-    wanted = (name, *more)
-    found = [row for row in rows(API) if all(f"`{word}`" in cell for word, cell in zip(wanted, row, strict=False))]
-    assert len(found) == 1, (wanted, found)
-    return found[0]
+    level = len(heading.partition(" ")[0])
+    [found] = re.findall(rf"^{re.escape(heading)}\n(.*?)(?=^#{{1,{level}}} |\Z)", API, re.MULTILINE | re.DOTALL)
+    text: str = found
+    return text
+
+
+def row_of(name: str, text: str = API) -> list[str]:
+    """
+    The one table row of *text* whose first cell is *name*; a mark may stand behind it.
+    """
+    [row] = [row for row in rows(text) if re.fullmatch(rf"`{re.escape(name)}`(?: \*\w+\*)?", row[0])]
+    return row
 
 
 def members(union: Any) -> list[type]:
@@ -113,26 +120,15 @@ def test_refusal_has_its_row_with_status_type_and_code(cls: type[RequestError], 
 
 @pytest.mark.parametrize("name", [*ModelError.codes, *get_args(IncompleteReason)])
 def test_ending_of_a_turn_has_its_row(name: str) -> None:
-    assert row_of_section(name, "How a turn ends")
-
-
-def row_of_section(name: str, heading: str) -> list[str]:
-    section = API.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    [row] = [row for row in rows(section) if row[0] == f"`{name}`"]
-    return row
+    assert row_of(name, section("## How a turn ends"))[1]
 
 
 @pytest.mark.parametrize("cls", EVENTS, ids=type_of)
 def test_event_has_its_row_with_every_field(cls: type) -> None:
-    row = row_of_section_with(type_of(cls))
+    row = row_of(type_of(cls))
     named = set(re.findall(r"`([a-z_]+)`", row[1]))
 
     assert named - {"true"} == {field.name for field in attrs.fields(cls)} - {"type"}
-
-
-def row_of_section_with(kind: str) -> list[str]:
-    [row] = [row for row in rows(API) if re.fullmatch(rf"`{re.escape(kind)}`(?: \*at\*)?", row[0])]
-    return row
 
 
 @pytest.mark.parametrize("cls", EVENTS, ids=type_of)
@@ -140,13 +136,13 @@ def test_event_is_marked_as_dated_exactly_if_its_frames_are(cls: type) -> None:
     shown = [data for data in frames() if data["type"] == type_of(cls)]
 
     assert shown
-    assert {"at" in data for data in shown} == {row_of_section_with(type_of(cls))[0].endswith("*at*")}
+    assert {"at" in data for data in shown} == {row_of(type_of(cls))[0].endswith("*at*")}
 
 
 @pytest.mark.parametrize("cls", [*ITEMS, *PARTS], ids=type_of)
 def test_item_or_part_has_its_row_with_its_fields(cls: type) -> None:
     common = {"id", "type", "status", "response_id", "created_at", "provenance"}
-    row = row_of_section_with(type_of(cls))
+    row = row_of(type_of(cls))
 
     for field in attrs.fields(cls):
         assert field.name in common or f"`{field.name}`" in row[1], field.name
@@ -154,12 +150,12 @@ def test_item_or_part_has_its_row_with_its_fields(cls: type) -> None:
 
 @pytest.mark.parametrize("cls", ITEMS, ids=type_of)
 def test_every_status_and_origin_of_an_item_is_named(cls: type) -> None:
-    section = API.partition("\n### Items\n")[2].partition("\n### ")[0]
+    text = section("### Items")
 
     for name in ("status", "origin", "role"):
         if name in attrs.fields_dict(cls):
             for value in get_args(attrs.fields_dict(cls)[name].type):
-                assert f"`{value}`" in section, value
+                assert f"`{value}`" in text, value
 
 
 @pytest.mark.parametrize("cls", members(Command), ids=type_of)
@@ -174,8 +170,7 @@ def test_command_is_shown_with_all_its_fields(cls: type) -> None:
 
 @pytest.mark.parametrize("field", attrs.fields(Agent), ids=lambda field: str(field.name))
 def test_field_of_the_agent_is_named_with_its_default(field: Any) -> None:
-    section = API.partition("\n### Agent\n")[2].partition("\n### ")[0]
-    [row] = [row for row in rows(section) if f"`{field.name}`" in row[0]]
+    [row] = [row for row in rows(section("### Agent")) if f"`{field.name}`" in row[0]]
 
     if isinstance(field.default, int | float):
         assert f"{field.default:,g}" in row[1]
@@ -183,7 +178,9 @@ def test_field_of_the_agent_is_named_with_its_default(field: Any) -> None:
 
 @pytest.mark.parametrize("field", attrs.fields(Limits), ids=lambda field: str(field.name))
 def test_limit_is_named_with_its_default(field: Any) -> None:
-    assert row_of(field.name)[1] == (f"{field.default:,}" if isinstance(field.default, int) else f"{field.default:g}")
+    assert row_of(field.name, section("## Limits and defaults"))[1] == (
+        f"{field.default:,}" if isinstance(field.default, int) else f"{field.default:g}"
+    )
 
 
 @pytest.mark.parametrize("bound", [OUTPUT_MAX, BATCH_MAX, CALL_ID_MAX], ids=str)
@@ -243,8 +240,7 @@ def test_every_path_named_exists(path: Path) -> None:
 
 
 def test_every_code_named_exists() -> None:
-    section = API.partition("\n## Errors\n")[2].partition("\n## ")[0]
-    tabled = {row[2].strip("`") for row in rows(section)} - {"code", "---"}
+    tabled = {row[2].strip("`") for row in rows(section("## Errors"))} - {"code", "---"}
     shown = {value["code"] for block in blocks(API, "json") for value in dicts(json.loads(block)) if "code" in value}
 
     assert tabled == {code for _, code in REFUSALS}

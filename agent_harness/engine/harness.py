@@ -12,6 +12,7 @@ from agent_harness.config import Limits
 from agent_harness.engine.session import Session
 from agent_harness.errors import ModelError, NotFound, RateLimited, Unavailable
 from agent_harness.llm.base import Model
+from agent_harness.protocol.agents import Agent
 from agent_harness.protocol.commands import CreateSession, ForkSession
 from agent_harness.protocol.seeding import copy_items, seed_transcript
 
@@ -31,15 +32,22 @@ class Harness:
     Args:
         models: by provider name.
         default_provider: the provider of agents that name none.
+        agents: by the name that clients give as ``agent_id``.
         limits: bounds; the engine's are ``sessions``, ``queued_messages``, ``replay_events`` and ``replay_idle_s``.
     """
 
     def __init__(
-        self, models: Mapping[str, Model], *, default_provider: str = "default", limits: Limits | None = None
+        self,
+        models: Mapping[str, Model],
+        *,
+        default_provider: str = "default",
+        limits: Limits | None = None,
+        agents: Mapping[str, Agent] | None = None,
     ) -> None:
         self.models = dict(models)
         self.default_provider = default_provider
         self.limits = limits or Limits()
+        self.agents = dict(agents or {})
         self.closed = False
         self._sessions: dict[str, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,11 +118,23 @@ class Harness:
             Unavailable: the harness is closed.
         """
         self._check_room()
-        if command.agent_id is not None:
-            raise NotFound(f"This server has no agent {command.agent_id!r}.", code="unknown_agent", param="agent_id")
-        return self._add(
-            Session(self, command.agent, dict(command.metadata), seed_transcript(command.items, int(time.time())))
-        )
+        agent = command.agent if command.agent_id is None else self.find_agent(command.agent_id)
+        transcript = seed_transcript(command.items, int(time.time()))
+        return self._add(Session(self, agent, dict(command.metadata), transcript))
+
+    def find_agent(self, agent_id: str) -> Agent:
+        """
+        The agent that the settings name so.
+
+        Raises:
+            NotFound: there is none.
+        """
+        agent = self.agents.get(agent_id)
+        if agent is None:
+            known = ", ".join(self.agents) or "none"
+            message = f"This server has no agent {agent_id[:80]!r}; it has: {known}."
+            raise NotFound(message, code="unknown_agent", param="agent_id")
+        return agent
 
     def get(self, session_id: str) -> Session:
         """

@@ -24,7 +24,7 @@ from agent_harness.protocol.items import InputText
 from agent_harness.protocol.past import read_past
 from agent_harness.protocol.tools import clean_text
 
-__all__ = ["BATCH_MAX", "Page", "read_create", "read_events", "read_fork", "read_page", "read_update"]
+__all__ = ["BATCH_MAX", "Page", "read_agent", "read_create", "read_events", "read_fork", "read_page", "read_update"]
 
 BATCH_MAX = 64
 """Most results in one batch."""
@@ -53,6 +53,16 @@ class Page:
     limit: int = 20
     after: str | None = None
     descending: bool = False
+
+
+def read_agent(value: Any, path: str = "agent") -> Agent:
+    """
+    An agent as clients and settings files write it.
+
+    Raises:
+        InvalidRequest: with the first bad path, below *path*.
+    """
+    return _check_agent(read(value, Agent, path), path)
 
 
 def read_create(body: Any, now: int) -> CreateSession:
@@ -168,16 +178,16 @@ def _clean(content: Any) -> Any:
     )
 
 
-def _check_agent(agent: Agent) -> Agent:
+def _check_agent(agent: Agent, path: str = "agent") -> Agent:
     bounds = (
         ("max_model_calls", agent.max_model_calls, 1),
         ("max_output_tokens", agent.max_output_tokens, 1),
     )
     for name, value, least in bounds:
         if value is not None and value < least:
-            raise InvalidRequest(f"{name} is at least {least}.", param=f"agent.{name}")
+            raise InvalidRequest(f"{name} is at least {least}.", param=f"{path}.{name}")
     if agent.tool_timeout_s is not None and agent.tool_timeout_s <= 0:
-        raise InvalidRequest("tool_timeout_s is more than 0 seconds, or null for none.", param="agent.tool_timeout_s")
+        raise InvalidRequest("tool_timeout_s is more than 0 seconds, or null for none.", param=f"{path}.tool_timeout_s")
     if agent.instructions is None:
         return agent
     return attrs.evolve(agent, instructions=clean_text(agent.instructions))

@@ -1,5 +1,5 @@
 """
-What the contracts of `contracts` hear and ask: a reader that minds the order of deltas, and requests made of what it heard.
+What the checks of contracts hear and ask: a reader that minds the order of deltas, and requests made of what it heard.
 """
 
 from __future__ import annotations

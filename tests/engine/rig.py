@@ -58,9 +58,7 @@ class Rig:
         """
         Post one result.
         """
-        command = read_events(
-            {"type": "function_call_output", "data": {"call_id": call_id, "output": output, **data}}
-        )
+        command = read_events({"type": "function_call_output", "data": {"call_id": call_id, "output": output, **data}})
         return self.session.submit([command.data], ["data.call_id"])[0]
 
     def batch(self, *results: Mapping[str, Any]) -> Any:

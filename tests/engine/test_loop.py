@@ -43,7 +43,9 @@ def items(rig: Rig, *types: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("bound", [1, 3])
-async def test_a_turn_ends_at_its_bound_without_announcing_the_last_calls_and_the_next_message_works(bound: int) -> None:
+async def test_a_turn_ends_at_its_bound_without_announcing_the_last_calls_and_the_next_message_works(
+    bound: int,
+) -> None:
     """
     B150: `response.incomplete` with `max_model_calls`; the session is not failed.
     """
@@ -236,7 +238,9 @@ async def test_arguments_that_can_be_read_leniently_reach_client_and_model_as_st
         assert calls(rig)[0].arguments == announced
 
 
-@pytest.mark.parametrize("raw", ['{"a":1,"a":2}', '{ "b" : 1e2 }\n', '{"é":"\\u00e9","n":123456789012345678901234567890}'])
+@pytest.mark.parametrize(
+    "raw", ['{"a":1,"a":2}', '{ "b" : 1e2 }\n', '{"é":"\\u00e9","n":123456789012345678901234567890}']
+)
 async def test_the_text_of_an_object_reaches_client_and_model_to_the_letter(raw: str) -> None:
     """
     Rule 5, B056's twin: whitespace, double keys and large numbers as the model wrote them.
@@ -534,7 +538,11 @@ async def test_steered_tools_replace_the_turns_from_the_next_model_call_on() -> 
         rig.send("only find", delivery="steer", tools=[{"type": "function", "name": "find"}])
         rig.result("c1", "still answerable")
         await rig.settled()
-        assert [[tool.name for tool in request.tools] for request in rig.requests] == [["look", "find"], ["find"], ["find"]]
+        assert [[tool.name for tool in request.tools] for request in rig.requests] == [
+            ["look", "find"],
+            ["find"],
+            ["find"],
+        ]
         assert outputs(rig)[0] == "still answerable"
         assert "find" in outputs(rig)[1]
 

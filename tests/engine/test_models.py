@@ -329,7 +329,9 @@ async def test_a_model_that_yields_rubbish_fails_the_turn(what: str, before: str
 
 def _shift(delta: Any, by: int) -> Any:
     if isinstance(delta, ItemAdded | ItemDone | TextDelta | ArgumentsDelta):
-        return type(delta)(delta.index + by, *[getattr(delta, name) for name in delta.__slots__[1:] if name != "__weakref__"])
+        return type(delta)(
+            delta.index + by, *[getattr(delta, name) for name in delta.__slots__[1:] if name != "__weakref__"]
+        )
     return delta
 
 

@@ -82,7 +82,12 @@ async def test_a_null_in_an_update_is_the_default_again() -> None:
     """
     wire.md, PATCH: absent = unchanged, null = default.
     """
-    agent = {"max_model_calls": 3, "instructions": "x", "tool_timeout_s": 5, "tools": [{"type": "function", "name": "a"}]}
+    agent = {
+        "max_model_calls": 3,
+        "instructions": "x",
+        "tool_timeout_s": 5,
+        "tools": [{"type": "function", "name": "a"}],
+    }
     async with open_rig(agent=agent) as rig:
         rig.update(max_model_calls=None, instructions=None, tools=None)
         now = rig.snapshot["agent"]

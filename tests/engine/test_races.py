@@ -163,7 +163,9 @@ async def test_repeats_and_conflicts_at_once_leave_the_first_result() -> None:
         assert rig.sent(1)[3:] == [f"output:c1={first}", "output:c2=two"]
 
 
-@pytest.mark.parametrize("other", [{"output": "B"}, {"is_error": True}, {"output": [{"type": "input_text", "text": "A"}]}])
+@pytest.mark.parametrize(
+    "other", [{"output": "B"}, {"is_error": True}, {"output": [{"type": "input_text", "text": "A"}]}]
+)
 async def test_a_result_that_differs_in_anything_is_no_repeat(other: dict[str, Any]) -> None:
     """
     B141: the text, the error flag, the shape.

@@ -30,6 +30,7 @@ def test_random_sequences_of_commands_and_behaviours_keep_every_law() -> None:
         stateful_step_count=40,
         deadline=None,
         database=None,
+        report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
         phases=(Phase.generate, Phase.shrink),
     )

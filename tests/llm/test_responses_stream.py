@@ -639,8 +639,8 @@ def test_a_call_without_a_call_id_is_passed_on_without_one() -> None:
     """
     B035: the session makes the id.
     """
-    for given in (None, GONE, "", 7):
-        outcome = read(added(0, call(given, "")), done(0, call(given)), completed())
+    for call_id in (None, GONE, "", 7):
+        outcome = read(added(0, call(call_id, "")), done(0, call(call_id)), completed())
         assert outcome.calls() == [("", "f", "{}")]
 
 
@@ -918,14 +918,14 @@ def bent_streams(draw: st.DrawFn) -> list[Event]:
             while isinstance(value, dict | list) and value:
                 key = draw(st.sampled_from(list(value) if isinstance(value, dict) else list(range(len(value)))))
                 if not isinstance(value[key], dict | list) or draw(st.booleans()):
-                    value[key] = draw(st.sampled_from(JUNK))
+                    value[key] = copy.deepcopy(draw(st.sampled_from(JUNK)))
                     break
                 value = value[key]
     return events
 
 
 @given(bent_streams())
-@settings(max_examples=6000, deadline=None, derandomize=True)
+@settings(max_examples=400, deadline=None, derandomize=True)
 def test_whatever_comes_the_contract_is_kept(events: list[Event]) -> None:
     """
     `fold` holds every outcome to the contract; a failure has one of its codes.

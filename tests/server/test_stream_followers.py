@@ -3,6 +3,7 @@ Many followers, slow ones, and those that leave and come back.
 """
 
 import asyncio
+import json
 import logging
 import socket
 import struct
@@ -11,6 +12,7 @@ import pytest
 
 from agent_harness.llm.base import ItemAdded, ItemDone, TextDelta
 from agent_harness.llm.scripted import Step, call, say
+from agent_harness.server import HARNESS
 from tests.support import DONE, TOOL, WAIT_S, Stream, Talk, types, user
 
 LOOK = '{"widget_id": 1}'
@@ -21,8 +23,6 @@ def errors(caplog):
 
 
 def feed(talk: Talk):
-    from agent_harness.server import HARNESS
-
     return talk.api.client.app[HARNESS].get(talk.id).feed
 
 
@@ -136,7 +136,7 @@ async def test_the_snapshot_and_its_seq_agree_with_the_stream(serve):
 
 
 async def test_a_follower_that_falls_behind_is_told_and_cut_and_resumes_by_number(serve, caplog):
-    pieces = [TextDelta(0, "x" * 20_000) for _ in range(400)]
+    pieces = [TextDelta(0, "x" * 40_000) for _ in range(500)]
     gate = asyncio.Event()
     step = Step((ItemAdded(0, "message"), gate, *pieces, ItemDone(0)))
     api = await serve(step, say("next"), replay_events=50)
@@ -158,6 +158,21 @@ async def test_a_follower_that_falls_behind_is_told_and_cut_and_resumes_by_numbe
     assert [frame.id for frame in again if frame.id] == list(range(done.id - 49, done.id + 1))
     await talk.turn()
     assert not errors(caplog)
+
+
+async def test_a_number_below_the_newest_is_a_gap_when_nothing_is_kept(serve):
+    api = await serve(say("one"), say("two"))
+    talk = await api.open()
+    await talk.turn()
+    await talk.stream.until_status("idle")
+    seq = (await talk.snapshot())["seq"]
+    feed(talk).forget()
+    frames = await (await talk.follow(after=seq - 1, until="idle")).rest()
+    assert types(frames) == ["session.status idle", "session.gap", DONE]
+    assert (frames[1].data["first_seq"], frames[1].seq) == (None, seq)
+    assert types(await (await talk.follow(after=seq, until="idle")).rest()) == ["session.status idle", DONE]
+    await talk.turn()
+    assert (await talk.stream.until_status("idle"))[0].id == seq + 1
 
 
 def reset(sock: socket.socket) -> None:
@@ -191,8 +206,6 @@ async def test_a_follower_that_leaves_cancels_nothing_and_logs_nothing(serve, ca
     talk = await api.open()
     await talk.send()
     await talk.stream.until("response.output_text.delta")
-    import json
-
     middle = await dial(talk, "GET", f"{talk.path}/stream?after=0")
     await receive(middle, b"output_text.delta")
     before = await dial(talk, "GET", f"{talk.path}/stream")

@@ -93,6 +93,7 @@ async def test_a_frame_is_never_split_over_two_writes(serve):
     while chunk := await raw.chunk():
         assert chunk.endswith(b"\n\n") and chunk.startswith((b"event: ", b"data: [DONE]"))
     assert raw.body.endswith(b"data: [DONE]\n\n")
+    raw.close()
 
 
 NASTY = [

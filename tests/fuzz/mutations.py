@@ -1,0 +1,339 @@
+"""
+Good streams of a model server, and what can become of them on their way. Pure, and the same for the same seed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import Any
+
+import orjson
+
+from agent_harness.testing.mock_entry import read_entry
+from agent_harness.testing.mock_llm import build_answer
+from agent_harness.testing.strict import Dialect
+
+__all__ = ["GOOD", "MUTATIONS", "cut_up", "good_items", "good_stream", "mutate"]
+
+Frames = list[bytes]
+
+_CALL = {"call_id": "call_a", "name": "look", "arguments": '{"widget_id": 42, "why": "caf\u00e9 \U0001f642"}'}
+_OTHER = {"call_id": "call_b", "name": "find", "arguments": "{}"}
+
+GOOD: Mapping[str, dict[str, Any]] = {
+    "text": {"text": "Two words, caf\u00e9 \U0001f642 and \u2028 more.", "deltas": []},
+    "call": {"tool_calls": [_CALL]},
+    "text and call": {"text": "I look it up.", "tool_calls": [_CALL]},
+    "reasoning and calls": {"reasoning": "First think, then look.", "tool_calls": [_CALL, _OTHER]},
+    "reasoning and text": {"reasoning": "Think of it.", "text": "So it is."},
+    "refusal": {"text": "I will not do that."},
+    "parallel calls": {"tool_calls": [_CALL, _OTHER, {**_CALL, "call_id": "call_c"}]},
+    "unknown tool": {"tool_calls": [{**_CALL, "name": "no_such_tool"}, {**_OTHER, "arguments": "[1]"}]},
+    "cut": {"text": "Half a", "tool_calls": [_CALL], "finish": "length"},
+}
+"""Answers in the mock server's words."""
+
+_REQUEST = {"model": "m", "include": ["reasoning.encrypted_content"], "stream_options": {"include_usage": True}}
+
+
+def good_stream(dialect: Dialect, kind: str) -> tuple[Frames, list[dict[str, Any]]]:
+    """
+    The frames of a good stream, and the items it holds (Responses shape).
+    """
+    answer = build_answer(dialect, read_entry(GOOD[kind], "entry"), _REQUEST, 100)
+    frames = [frame.data for frame in answer.frames]
+    if kind == "refusal":
+        frames = [_refuse(frame, dialect) for frame in frames]
+    return frames, list(answer.items)
+
+
+def good_items(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """
+    What a server that answered *items* knows of them: ids, call ids, texts.
+    """
+    return [dict(item) for item in items]
+
+
+def _refuse(frame: bytes, dialect: Dialect) -> bytes:
+    if dialect == "chat":
+        return frame.replace(b'"content":', b'"refusal":', 1) if b'"content":"' in frame else frame
+    frame = frame.replace(b"response.output_text.", b"response.refusal.").replace(b'"output_text"', b'"refusal"')
+    return frame.replace(b'"text":"', b'"refusal":"') if b'"text":"' in frame else frame
+
+
+# What happens to frames.
+
+
+def drop(random: Random, frames: Frames) -> Frames:
+    """
+    Frames are lost.
+    """
+    lost = set(random.sample(range(len(frames)), random.randint(1, max(1, len(frames) // 3))))
+    return [frame for at, frame in enumerate(frames) if at not in lost]
+
+
+def double(random: Random, frames: Frames) -> Frames:
+    """
+    Frames come twice, at once or again later.
+    """
+    frames = list(frames)
+    for _ in range(random.randint(1, 4)):
+        at = random.randrange(len(frames))
+        frames.insert(random.choice((at, random.randint(at, len(frames)))), frames[at])
+    return frames
+
+
+def swap(random: Random, frames: Frames) -> Frames:
+    """
+    Frames change places.
+    """
+    frames = list(frames)
+    for _ in range(random.randint(1, 3)):
+        one, other = random.randrange(len(frames)), random.randrange(len(frames))
+        frames[one], frames[other] = frames[other], frames[one]
+    return frames
+
+
+def shuffle(random: Random, frames: Frames) -> Frames:
+    """
+    All frames in any order.
+    """
+    return random.sample(frames, len(frames))
+
+
+def truncate(random: Random, frames: Frames) -> Frames:
+    """
+    The stream ends somewhere, inside a frame or between two.
+    """
+    if random.random() < 0.3:
+        return frames[: random.randrange(len(frames))]
+    whole = b"".join(frames)
+    return [whole[: random.randrange(len(whole))]]
+
+
+def flip(random: Random, frames: Frames) -> Frames:
+    """
+    Bytes become others.
+    """
+    whole = bytearray(b"".join(frames))
+    for _ in range(random.randint(1, 6)):
+        whole[random.randrange(len(whole))] = random.randrange(256)
+    return [bytes(whole)]
+
+
+def splice(random: Random, frames: Frames) -> Frames:
+    """
+    Things that are no events stand between them.
+    """
+    frames = list(frames)
+    for _ in range(random.randint(1, 4)):
+        frames.insert(random.randint(0, len(frames)), random.choice(STRANGE))
+    return frames
+
+
+STRANGE = (
+    b": hello\n\n",
+    b"\n\n\n",
+    b"event: ping\ndata:\n\n",
+    b"retry: 5\n\n",
+    b"id: 7\n\n",
+    b"data: [DONE]\n\n",
+    b"data: null\n\n",
+    b"data: []\n\n",
+    b"data: {}\n\n",
+    b'data: {"choices":[]}\n\n',
+    b'data: {"choices":null}\n\n',
+    b'data: {"error":null}\n\n',
+    b'data: {"error":{"message":"no","code":500}}\n\n',
+    b'event: error\ndata: {"type":"error","message":"gone","code":"server_error"}\n\n',
+    b'data: {"type":"response.failed","response":{"status":"failed","error":{"code":"x","message":"y"}}}\n\n',
+    b'data: {"type":"response.done"}\n\n',
+    b"data: {\n\n",
+    b"data: \xff\xfe\n\n",
+    b"<html><title>502</title></html>\n\n",
+    b"\xef\xbb\xbf",
+    b"\r\r",
+)
+
+
+# What happens to the JSON in them.
+
+
+def replace(random: Random, frames: Frames) -> Frames:
+    """
+    Values become others, of any type and size.
+    """
+    return _change(random, frames, lambda: random.choice(VALUES)())
+
+
+def remove(random: Random, frames: Frames) -> Frames:
+    """
+    Keys are missing.
+    """
+    return _change(random, frames, None)
+
+
+def retype(random: Random, frames: Frames) -> Frames:
+    """
+    Events say that they are of another type, or belong to another item.
+    """
+    frames = list(frames)
+    for _ in range(random.randint(1, 4)):
+        at, other = random.randrange(len(frames)), random.randrange(len(frames))
+        taken, given = _read(frames[at]), _read(frames[other])
+        if taken is None or given is None:
+            continue
+        for path, value in _walk(given):
+            if path[-1] in EXCHANGED and random.random() < 0.5:
+                _set(taken, random.choice([held for held, _ in _walk(taken)]), value)
+            elif path[-1] in EXCHANGED and any(held == path for held, _ in _walk(taken)):
+                _set(taken, path, value)
+        frames[at] = _write(frames[at], taken)
+    return frames
+
+
+EXCHANGED = ("type", "id", "item_id", "call_id", "name", "index", "output_index", "finish_reason", "status", "arguments")
+
+
+def _deep(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+VALUES: tuple[Callable[[], Any], ...] = (
+    lambda: None,
+    lambda: True,
+    lambda: 0,
+    lambda: -1,
+    lambda: 7,
+    lambda: 1.5,
+    lambda: 2**63,
+    lambda: 2**64 - 1,
+    lambda: 10**400,
+    lambda: float("inf"),
+    lambda: "",
+    lambda: " ",
+    lambda: "x",
+    lambda: "look",
+    lambda: "call_a",
+    lambda: "function_call",
+    lambda: "message",
+    lambda: "reasoning",
+    lambda: "response.completed",
+    lambda: "stop",
+    lambda: "{}",
+    lambda: '{"a": NaN}',
+    lambda: "\x00\ud83d",
+    lambda: "\udc00",
+    lambda: "x" * 300_000,
+    lambda: "call_" + "y" * 100,
+    lambda: [],
+    lambda: {},
+    lambda: [None, {}, [], 1],
+    lambda: [{"type": "output_text", "text": "more"}, {"type": "refusal", "refusal": 1}],
+    lambda: {"text": "x", "arguments": {"a": 1}},
+    lambda: {"": {"\ud83d": "\ud83d"}},
+    lambda: _deep(120),
+    lambda: _deep(249),
+    lambda: _deep(253),
+    lambda: _deep(700),
+    lambda: _deep(1020),
+)
+
+
+def _change(random: Random, frames: Frames, make: Callable[[], Any] | None) -> Frames:
+    """
+    *frames* with a few values changed to what *make* gives, or without them.
+    """
+    frames = list(frames)
+    for _ in range(random.randint(1, 4)):
+        at = random.randrange(len(frames))
+        value = _read(frames[at])
+        paths = [path for path, _ in _walk(value)] if value is not None else []
+        if not paths:
+            continue
+        path = random.choice(paths)
+        if make is None:
+            _remove(value, path)
+        else:
+            _set(value, path, make())
+        frames[at] = _write(frames[at], value)
+    return frames
+
+
+def _read(frame: bytes) -> Any:
+    _, found, data = frame.partition(b"data: ")
+    try:
+        return orjson.loads(data) if found else None
+    except ValueError:
+        return None
+
+
+def _write(frame: bytes, value: Any) -> bytes:
+    head, _, _ = frame.partition(b"data: ")
+    return head + b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+def _walk(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    held = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in held:
+        yield (*path, key), inner
+        if len(path) < 8:
+            yield from _walk(inner, (*path, key))
+
+
+def _set(value: Any, path: tuple[Any, ...], new: Any) -> None:
+    for key in path[:-1]:
+        value = value[key]
+    value[path[-1]] = new
+
+
+def _remove(value: Any, path: tuple[Any, ...]) -> None:
+    for key in path[:-1]:
+        value = value[key]
+    del value[path[-1]]
+
+
+MUTATIONS: Mapping[str, Callable[[Random, Frames], Frames]] = {
+    "drop": drop,
+    "double": double,
+    "swap": swap,
+    "shuffle": shuffle,
+    "truncate": truncate,
+    "flip": flip,
+    "splice": splice,
+    "replace": replace,
+    "remove": remove,
+    "retype": retype,
+}
+
+
+def mutate(random: Random, frames: Frames) -> tuple[str, Frames]:
+    """
+    One mutation, sometimes two; their names and what they leave.
+    """
+    names = random.choices(list(MUTATIONS), k=random.choice((1, 1, 2)))
+    for name in names:
+        frames = MUTATIONS[name](random, frames) if frames else frames
+    return "+".join(names), frames
+
+
+def cut_up(random: Random, frames: Frames) -> Frames:
+    """
+    The same bytes in other pieces: frame by frame, byte by byte, anywhere, or all at once.
+    """
+    whole = b"".join(frames)
+    how = random.choice(("frames", "bytes", "anywhere", "anywhere", "whole")) if len(whole) < 20_000 else "frames"
+    if how == "frames":
+        return frames
+    if how == "bytes":
+        return [whole[at : at + 1] for at in range(len(whole))]
+    if how == "whole":
+        return [whole]
+    places = sorted(random.randint(0, len(whole)) for _ in range(random.randint(1, 30)))
+    edges = [0, *places, len(whole)]
+    return [whole[start:end] for start, end in zip(edges, edges[1:], strict=False) if start < end]
