@@ -5,7 +5,6 @@ The command line: options, signals, logging, exit codes. 0: done; 1: it failed; 
 import asyncio
 import json
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +30,9 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--config", type=click.Path(path_type=Path), help="Settings file. [default: agent-harness.toml, if it exists]")
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="Settings file. [default: agent-harness.toml, if it exists]"
+)
 @click.option("--host", help="Address to listen on. [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="0 takes a free port. [default: 8787]")
 @click.option("--model", help="Model of agents that name none.")
@@ -75,18 +76,20 @@ def providers() -> None:
 
 @providers.command("check")
 @click.argument("name", required=False)
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="Settings file. [default: agent-harness.toml, if it exists]"
+)
 @click.option("--model", help="Model to ask for.")
 @click.option("--api", type=click.Choice(["responses", "chat"]), help="Wire dialect of the model server.")
-@click.option("--base-url", help="Its address up to and including /v1. [default: OPENAI_BASE_URL]")
+@click.option("--base-url", help="Its address up to and including /v1.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
-def check_provider(name: str | None, model: str | None, api: str | None, base_url: str | None, as_json: bool) -> None:
+def check_provider(name: str | None, config: Path | None, as_json: bool, **flags: Any) -> None:
     """
     Try what a harness needs of the provider NAME, and say which settings cure what its server does wrong.
 
-    Its key is OPENAI_API_KEY. About 15 short model calls are made. Exit code 0: all is well; 1: something fails;
-    2: the settings are wrong.
+    About 13 short model calls are made. Exit code 0: all is well; 1: something fails; 2: the settings are wrong.
     """
-    if not _run(_check_provider(name, model, api, base_url, as_json)):
+    if not _run(_check_provider(name, config, as_json, flags)):
         sys.exit(1)
 
 
@@ -171,21 +174,10 @@ async def _mock_llm(host: str, port: int) -> None:
     )
 
 
-async def _check_provider(
-    name: str | None, model: str | None, api: str | None, base_url: str | None, as_json: bool
-) -> bool:
+async def _check_provider(name: str | None, config: Path | None, as_json: bool, flags: dict[str, Any]) -> bool:
     from agent_harness import providers_check as checking
-    from agent_harness.config import load_settings
 
-    if base_url is not None and not base_url.startswith(("http://", "https://")):
-        raise ConfigError(f"--base-url is {base_url!r}; it must begin with http:// or https://.")
-    environ = os.environ if base_url is None else {**os.environ, "OPENAI_BASE_URL": base_url}
-    settings = load_settings(model=model, api=api, environ=environ)
-    wanted = name or settings.default_provider
-    provider = next((provider for provider in settings.providers if provider.name == wanted), None)
-    if provider is None:
-        known = ", ".join(provider.name for provider in settings.providers)
-        raise ConfigError(f"There is no provider {wanted!r}; the settings have: {known}.")
+    provider = checking.choose_provider(_load(config, {}), name, flags)
 
     def tell(lines: list[str]) -> None:
         if not as_json:

@@ -5,12 +5,12 @@ wrong. A cure is tried before it is recommended, and the probes after it run wit
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import attrs
 
-from agent_harness.config import ProviderSettings
+from agent_harness.config import ProviderSettings, Settings
 from agent_harness.engine.harness import Harness
 from agent_harness.errors import ConfigError
 from agent_harness.providers_cures import Cure, advise, find_cures
@@ -23,6 +23,7 @@ __all__ = [
     "ProbeReport",
     "Tried",
     "check_provider",
+    "choose_provider",
     "describe_check",
     "describe_probe",
     "describe_provider",
@@ -42,7 +43,7 @@ INCURABLE = frozenset({"provider_auth", "rate_limited", "timeout", "upstream_idl
 @attrs.frozen(kw_only=True)
 class Tried:
     """
-    A setting that helped: its field, the value, and what it does.
+    A setting that helped: its field, the value, and what it does. As text it is a line of the settings file.
     """
 
     field: str
@@ -50,7 +51,7 @@ class Tried:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.field} = {json.dumps(self.value)}"
+        return f"{self.field} = {_as_toml(self.value)}"
 
 
 @attrs.frozen(kw_only=True)
@@ -101,6 +102,25 @@ class CheckReport:
         """
         found = {cure.field: cure for probe in self.probes for cure in probe.cures}
         return tuple(found.values())
+
+
+def choose_provider(settings: Settings, name: str | None, flags: Mapping[str, Any]) -> ProviderSettings:
+    """
+    The provider *name* (None: the default one) with what *flags* say of it; a flag that is None says nothing.
+
+    Raises:
+        ConfigError: there is no such provider, or the address is none.
+    """
+    wanted = name or settings.default_provider
+    provider = next((provider for provider in settings.providers if provider.name == wanted), None)
+    if provider is None:
+        known = ", ".join(provider.name for provider in settings.providers)
+        raise ConfigError(f"There is no provider {wanted!r}; the settings have: {known}.")
+    given = {key: value for key, value in flags.items() if value is not None}
+    provider = attrs.evolve(provider, **given)
+    if not provider.base_url.startswith(("http://", "https://")):
+        raise ConfigError(f"--base-url is {provider.base_url!r}; it must begin with http:// or https://.")
+    return attrs.evolve(provider, base_url=provider.base_url.rstrip("/"))
 
 
 async def check_provider(settings: ProviderSettings, tell: Tell = lambda probe: None) -> CheckReport:
@@ -165,8 +185,8 @@ async def _mend(
     probe: Probe, settings: ProviderSettings, first: ProbeFailed, seconds: float
 ) -> tuple[ProbeReport, ProviderSettings]:
     """
-    Try the cures one by one. One that is named in the failure stays if the next failure is about something else: a fault
-    may hide another.
+    Try the cures one by one. One that is named in the failure stays if the next failure is about something else: one
+    fault may hide another.
     """
     cured, failure, kept = settings, first, list[Cure]()
     tried: set[str] = set()
@@ -220,7 +240,8 @@ def describe_check(report: CheckReport) -> list[str]:
     if report.stopped is not None:
         return [report.stopped]
     if report.cures:
-        return ["", "Settings that helped here:", *(f"  {cure}  ({cure.why})" for cure in report.cures)]
+        lines = (f"{cure}  # {cure.why}" for cure in report.cures)
+        return ["", "With these settings it passed:", "", f"[providers.{report.settings.name}]", *lines]
     failed = sum(probe.status == "fail" for probe in report.probes)
     return ["", f"{failed} of {len(report.probes)} probes failed." if failed else "All is well."]
 
@@ -259,3 +280,14 @@ def report_json(report: CheckReport) -> dict[str, Any]:
         "settings": {cure.field: cure.value for cure in report.cures},
         "probes": [attrs.asdict(probe) for probe in report.probes],
     }
+
+
+def _as_toml(value: Any) -> str:
+    """
+    *value* as TOML; null, which it lacks, as the settings file has it.
+    """
+    if value is None:
+        return "inf"
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name} = {_as_toml(held)}" for name, held in value.items()) + " }"
+    return json.dumps(value)

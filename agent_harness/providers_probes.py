@@ -12,7 +12,6 @@ import attrs
 from agent_harness.protocol.agents import Agent
 from agent_harness.protocol.items import InputImage, InputText
 from agent_harness.protocol.tools import CALL_ID_MAX, NamedChoice
-from agent_harness.protocol.turns import RequiredAction
 from agent_harness.providers_talk import TOOL, ProbeFailed, Rest, Talk, Watched
 
 __all__ = ["PROBES", "Probe"]
@@ -54,7 +53,7 @@ async def _probe_bound(talk: Talk) -> list[str]:
     return ["The answer was too short to tell whether an output bound is kept."]
 
 
-async def _call_tool(talk: Talk) -> tuple[RequiredAction, list[str]]:
+async def _call_tool(talk: Talk) -> list[str]:
     """
     Bring the model to call the tool, by force if the server can.
     """
@@ -78,27 +77,29 @@ async def _call_tool(talk: Talk) -> tuple[RequiredAction, list[str]]:
         says.append(
             f"Call ids have {longest} characters, more than the {CALL_ID_MAX} allowed; the harness makes others."
         )
-    return rest.calls[0], says
+    return says
 
 
 async def _probe_tool(talk: Talk) -> list[str]:
-    call, says = await _call_tool(talk)
+    says = await _call_tool(talk)
     color = _make_color()
-    rest = await talk.answer(call, f'{{"color": "{color}"}}')
+    rest = await talk.answer(f'{{"color": "{color}"}}')
+    if rest.status == "cancelled":
+        return [*says, "The model calls the tool again whatever it returns: it is weak, or outputs are dropped."]
     return [*says, _describe_recall(rest, color, "its result")]
 
 
 async def _probe_recall(talk: Talk) -> list[str]:
-    call, _ = await _call_tool(talk)
+    await _call_tool(talk)
     color = _make_color()
-    await talk.answer(call, f'{{"color": "{color}"}}')
+    await talk.answer(f'{{"color": "{color}"}}')
     rest = await talk.say("Which color did the lookup give?")
     return [_describe_recall(rest, color, "the result of the turn before")]
 
 
 async def _probe_parts(talk: Talk) -> list[str]:
-    call, _ = await _call_tool(talk)
-    await talk.answer(call, (InputText("The widget is red. Here is a picture of it."), InputImage(image_url=IMAGE)))
+    await _call_tool(talk)
+    await talk.answer((InputText("The widget is red. Here is a picture of it."), InputImage(image_url=IMAGE)))
     return ["A tool's output may be a list of parts, with images."]
 
 

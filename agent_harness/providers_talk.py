@@ -26,6 +26,9 @@ __all__ = ["TOOL", "ProbeFailed", "Rest", "Talk", "Watched"]
 TURN_S = 120.0
 """Longest wait for one turn to end or to ask for its tool, in seconds."""
 
+MAX_ROUNDS = 3
+"""How often a model that calls its tool again and again is answered."""
+
 TOOL = Tool(
     name="lookup_widget",
     description="Look up a widget by id and return its color.",
@@ -154,15 +157,23 @@ class Talk:
         message = SendMessage(data=MessageData(content=text), tools=tools, tool_choice=choice)
         self._turn_id = self._session.send(message).response_id
 
-    async def answer(self, call: RequiredAction, output: str | tuple[Any, ...]) -> Rest:
+    async def answer(self, output: str | tuple[Any, ...]) -> Rest:
         """
-        Answer a call, and wait until the turn rests.
+        Answer every call that waits, and those that the model makes again; a model that cannot stop is interrupted.
 
         Raises:
             ProbeFailed: the turn failed, or did not rest in time.
         """
-        self._session.submit([OutputData(call_id=call.call_id, output=output)], ["data"])
-        return await self.rest()
+        rest = Rest("waiting", "", ())
+        for _ in range(MAX_ROUNDS):
+            calls = [action.call_id for action in self._session.transcript.required_actions()]
+            results = [OutputData(call_id=call_id, output=output) for call_id in calls]
+            self._session.submit(results, ["data"] * len(results))
+            rest = await self.rest()
+            if not rest.calls:
+                return rest
+        await self.interrupt()
+        return Rest("cancelled", rest.text, ())
 
     async def interrupt(self) -> bool:
         """
@@ -170,14 +181,14 @@ class Talk:
         """
         interrupted = (await self._session.interrupt(Interrupt())).interrupted
         if interrupted:
-            await self._wait(lambda event: _is_rest(event))
+            await self._wait(self._is_rest)
         return interrupted
 
     async def wait_for_text(self) -> None:
         """
         Wait for the first text, or the turn's rest.
         """
-        await self._wait(lambda event: isinstance(event, said.TextDelta) or _is_rest(event))
+        await self._wait(lambda event: isinstance(event, said.TextDelta) or self._is_rest(event))
 
     async def rest(self) -> Rest:
         """
@@ -186,7 +197,7 @@ class Talk:
         Raises:
             ProbeFailed: the turn failed, or did not rest in time.
         """
-        await self._wait(_is_rest)
+        await self._wait(self._is_rest)
         session = self._session
         turn = session.transcript.turns[self._turn_id]
         if turn.error is not None:
@@ -196,6 +207,11 @@ class Talk:
         text = "".join(_text_of(part) for part in spoken)
         status = "waiting" if session.status == "waiting" else turn.status
         return Rest(status, text, session.transcript.required_actions())
+
+    def _is_rest(self, event: said.Event) -> bool:
+        if isinstance(event, said.TERMINAL_EVENTS):
+            return event.response.id == self._turn_id
+        return isinstance(event, said.SessionStatus) and (event.status, event.response_id) == ("waiting", self._turn_id)
 
     async def _wait(self, wanted: Callable[[said.Event], bool]) -> None:
         try:
@@ -212,10 +228,6 @@ class Talk:
             for published in events:
                 if published.numbered:
                     yield published.event
-
-
-def _is_rest(event: said.Event) -> bool:
-    return isinstance(event, said.SessionStatus) and event.status != "running"
 
 
 def _text_of(part: object) -> str:

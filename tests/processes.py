@@ -7,18 +7,33 @@ import os
 import re
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
+import click
 
-__all__ = ["ROOT", "START_S", "Program", "environment", "run", "start"]
+from agent_harness.cli import main
+
+__all__ = ["COMMANDS", "ROOT", "START_S", "Program", "environment", "run", "start"]
 
 ROOT = Path(__file__).parents[1]
 
 START_S = 10.0
 """Longest wait for a process to begin its work, in seconds."""
+
+
+def _leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from _leaves(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+COMMANDS = dict(_leaves(main))
+"""Every command that does something, by what is written for it: ``serve``, and so on."""
 
 URL = re.compile(r"http://[^\s;]+")
 
@@ -95,7 +110,9 @@ async def run(*arguments: str, **variables: str) -> tuple[int | None, str, str]:
 
 
 async def _spawn(arguments: tuple[str, ...], variables: dict[str, str]) -> asyncio.subprocess.Process:
+    # Where no settings file lies about.
+    folder = ROOT / "tests"
     return await asyncio.create_subprocess_exec(
         sys.executable, "-W", "error", "-m", "agent_harness", *arguments,
-        cwd=ROOT, env=environment(**variables), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        cwd=folder, env=environment(**variables), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

@@ -125,21 +125,25 @@ class Stream:
         self.response = response
         self.frames: list[Frame] = []
         self.raw = bytearray()
-        self._rest = b""
+        self._rest = bytearray()
 
     async def next(self) -> Frame | None:
         """
         The next frame, or None at the end of the body.
         """
+        end = self._rest.find(b"\n\n")
         async with asyncio.timeout(WAIT_S):
-            while b"\n\n" not in self._rest:
+            while end < 0:
                 chunk = await self.response.content.readany()
                 if not chunk:
                     assert not self._rest.replace(b": ping\n", b""), self._rest
                     return None
+                searched = max(0, len(self._rest) - 1)
                 self.raw += chunk
                 self._rest += chunk
-        block, _, self._rest = self._rest.partition(b"\n\n")
+                end = self._rest.find(b"\n\n", searched)
+        block = bytes(self._rest[:end])
+        del self._rest[: end + 2]
         frame = read_frame(block)
         self.frames.append(frame)
         return frame

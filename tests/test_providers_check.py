@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -266,10 +267,25 @@ def test_a_person_reads_the_settings_as_they_are_written() -> None:
     assert result.exit_code == 1
     assert "fail a turn after an interrupt " in result.stdout
     assert "Conversation roles must alternate" in result.stdout
-    assert result.stdout.splitlines()[-2:] == [
-        "Settings that helped here:",
-        "  merge_user_messages = true  (joins neighbouring user messages, for templates that demand alternating roles)",
+    assert result.stdout.splitlines()[-3:] == [
+        "",
+        "[providers.default]",
+        "merge_user_messages = true  # joins neighbouring user messages, for templates that demand alternating roles",
     ]
+
+
+def test_the_settings_that_are_printed_can_be_pasted_into_the_settings_file(tmp_path: Path) -> None:
+    file = tmp_path / "agent-harness.toml"
+    with serve(CURES["no stream options"][1]) as url:
+        table = f'[providers.default]\nbase_url = "{url}"\napi = "chat"\nmodel = "mock"\n'
+        file.write_text(table)
+        first = CliRunner().invoke(main, ["providers", "check", "--config", str(file)], env={"OPENAI_API_KEY": "sk"})
+        file.write_text(table + first.stdout.partition("[providers.default]\n")[2])
+        second = CliRunner().invoke(main, ["providers", "check", "--config", str(file)], env={"OPENAI_API_KEY": "sk"})
+
+    assert "extra_body = { stream_options = inf }" in first.stdout
+    assert (first.exit_code, second.exit_code) == (1, 0)
+    assert "All is well." in second.stdout
 
 
 # Servers that no setting cures.

@@ -52,7 +52,12 @@ def write(folder: Path, text: str) -> Path:
 def test_a_file_sets_providers_agents_limits_and_the_address(tmp_path: Path) -> None:
     settings = read_settings_file(write(tmp_path, GOOD))
     local, other = settings.providers
-    assert (local.name, local.api, local.base_url, local.model) == ("local", "chat", "http://127.0.0.1:8080/v1", "gemma")
+    assert (local.name, local.api, local.base_url, local.model) == (
+        "local",
+        "chat",
+        "http://127.0.0.1:8080/v1",
+        "gemma",
+    )
     assert local.merge_user_messages and not local.needs_key
     assert (local.headers, local.extra_body) == ({"x-team": "blue"}, {"seed": 7})
     assert (other.name, other.api_key_env) == ("openai", "TEAM_KEY")

@@ -146,16 +146,18 @@ def preview_body(session: "Session") -> bytes:
     yet.
 
     Raises:
-        InvalidRequest: the agent's provider does not exist.
+        InvalidRequest: no request can be made of the agent's provider or model.
     """
+    transcript = session.transcript
+    first = transcript.current is None or transcript.running.model_calls == 0
+    request = _build_request(session, first=first)
+    steered = tuple(Block((waiting.message,)) for waiting in transcript.steered())
     try:
         model = session.host.find_model(session.provider)
+        return model.body(attrs.evolve(request, blocks=request.blocks + steered, cache=base.RequestCache()))
     except ModelError as error:
-        raise InvalidRequest(error.message, param="agent.provider") from None
-    transcript = session.transcript
-    request = _build_request(session, first=transcript.current is None or transcript.running.model_calls == 0)
-    steered = tuple(Block((waiting.message,)) for waiting in transcript.steered())
-    return model.body(attrs.evolve(request, blocks=request.blocks + steered, cache=base.RequestCache()))
+        param = "agent.provider" if error.code == "provider_not_found" else "agent.model"
+        raise InvalidRequest(error.message, param=param) from None
 
 
 def _build_request(session: "Session", *, first: bool) -> base.Request:

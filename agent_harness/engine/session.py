@@ -162,7 +162,7 @@ class Session:
         The body that the next model call would have.
 
         Raises:
-            InvalidRequest: the agent's provider does not exist.
+            InvalidRequest: no request can be made of the agent's provider or model.
             NotFound: the session was deleted.
         """
         self._check_open()

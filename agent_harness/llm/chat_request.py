@@ -79,7 +79,10 @@ def _build_fields(request: Request, settings: ProviderSettings) -> dict[str, Any
         # OpenAI refuses both fields where no tools are offered.
         choice = request.tool_choice
         fields["tools"] = [_tool(tool) for tool in request.tools]
-        fields["tool_choice"] = _named(choice) if isinstance(choice, NamedChoice) else choice
+        # With tools "auto" is what every server does unasked; llama-cpp-python cannot stream when it is asked for it.
+        fields["tool_choice"] = (
+            _named(choice) if isinstance(choice, NamedChoice) else None if choice == "auto" else choice
+        )
         fields["parallel_tool_calls"] = request.parallel_tool_calls
     fields.update(settings.extra_body)
     fields.pop("messages", None)

@@ -148,6 +148,7 @@ class DemoModel(ScriptedModel):
             await asyncio.sleep(0.02)
             assert not isinstance(part, ModelError | asyncio.Event)
             yield part
+        await asyncio.sleep(0)
         yield Ended(usage=Usage(input_tokens=len(request.blocks), output_tokens=len(step.parts)))
 
 
@@ -162,7 +163,8 @@ def _describe(item: Any) -> dict[str, Any]:
 
 
 def _call_tool(tool: Tool) -> Step:
-    return call(tool.name, orjson.dumps(_example(tool.parameters or {"type": "object"})).decode())
+    arguments = _example(tool.parameters or {})
+    return call(tool.name, orjson.dumps(arguments if isinstance(arguments, Mapping) else {}).decode())
 
 
 def _example(schema: Any) -> Any:

@@ -270,9 +270,9 @@ async def finish(events: AsyncGenerator[Event, None]) -> None:
 
 def read_count(value: Any) -> int | None:
     """
-    A count of tokens, or None where there is none.
+    A count of tokens, or None where there is none that can be one.
     """
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
 
 
 async def _read_out(chunks: AsyncGenerator[bytes, None]) -> None:

@@ -4,6 +4,7 @@ What a model server's failures mean: one table, `POLICY`, and what reads an erro
 Pure: knows statuses, headers and bodies, but no connection.
 """
 
+import json
 import math
 import re
 import time
@@ -110,6 +111,8 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+_STATUS = re.compile(r"[45][0-9]{2}")
+
 NO_KEY = Rule(outcome="no key is set for a provider that needs one", code="provider_auth")
 CONNECT = Rule(outcome="no connection, or none that answered", code="provider_unavailable", retried=True)
 CUT = Rule(outcome="the stream was reset, or ended without its end marker", code="upstream_disconnected", retried=True)
@@ -191,8 +194,7 @@ def read_error(value: Any, *, status: int | None = None, retry_after_s: float | 
     message = _find_message(found)
     marks = [found.get(key) for key in ("code", "type", "status")] if isinstance(found, dict) else []
     if status is None:
-        numbers = [int(mark) for mark in marks if isinstance(mark, int) or (isinstance(mark, str) and mark.isdecimal())]
-        status = next((number for number in numbers if 400 <= number <= 599), None)
+        status = next((int(str(mark)) for mark in marks if _STATUS.fullmatch(str(mark))), None)
     kinds = frozenset(mark.lower() for mark in marks if isinstance(mark, str))
     words = message or "The model server reported an error and did not say which."
     return find_rule(status, kinds, message).error(words, retry_after_s)
@@ -274,7 +276,7 @@ def _find_message(value: Any) -> str:
             return found.strip()
         if isinstance(found, dict | list) and found:
             # FastAPI's list of what is wrong, and the like: better shown raw than not at all.
-            return orjson.dumps(found, default=str).decode(errors="replace")
+            return json.dumps(found, ensure_ascii=False)
     return next((mark for key in ("code", "type") if isinstance(mark := value.get(key), str) and mark != "error"), "")
 
 

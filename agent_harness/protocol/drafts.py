@@ -27,8 +27,8 @@ _KINDS = {"message": ("text", "refusal"), "function_call": ("arguments",), "reas
 @attrs.define(eq=False, kw_only=True)
 class Draft:
     """
-    An item in progress. ``parts`` holds the pieces that came so far by kind and the model's own part number, in order of
-    first appearance, which is their order in the item; a call has one part, its arguments.
+    An item in progress. ``parts`` holds the pieces that came so far by kind and the model's own part number, in order
+    of first appearance, which is their order in the item; a call has one part, its arguments.
     """
 
     id: str

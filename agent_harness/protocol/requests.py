@@ -40,7 +40,7 @@ _COMMANDS: dict[str, type[Command]] = {
 class _CreateBody:
     agent: Agent | None = None
     agent_id: str | None = None
-    metadata: Mapping[str, str] | None = None
+    metadata: Mapping[str, str | None] | None = None
     items: Any = None
 
 

@@ -3,17 +3,17 @@ Streams: a follower's events as the body of one HTTP response.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 from aiohttp import HttpVersion11, web
 from aiohttp_sse import EventSourceResponse
 
-from agent_harness.engine.feed import Follower, Published
+from agent_harness.engine.feed import Follower
+from agent_harness.engine.following import Batches, read_all, read_response, read_until_idle
 from agent_harness.engine.replies import Sent
 from agent_harness.engine.session import Session
 from agent_harness.errors import InvalidRequest
 from agent_harness.protocol.encode import encode_event
-from agent_harness.protocol.events import TERMINAL_EVENTS, ResponseCreated, SessionStatus, event_response_id
 from agent_harness.protocol.sse import DONE, PING
 
 __all__ = ["EventStream", "stream_message", "stream_session"]
@@ -23,9 +23,6 @@ RETRY_MS = 1000
 
 LAST_WORD_S = 5.0
 """How long a follower that fell behind has to read ``session.lagged`` before its connection is cut, in seconds."""
-
-Batches = AsyncIterator[list[Published]]
-
 
 class EventStream(EventSourceResponse):
     """
@@ -76,7 +73,7 @@ async def stream_session(request: web.Request, session: Session, ping_s: float) 
     after = request.headers.get("Last-Event-ID", request.query.get("after"))
     follower = session.follow(after)
     resting = after is not None and session.status in ("idle", "failed")
-    batches = _until_idle(follower, resting) if until else _all(follower)
+    batches = read_until_idle(follower, resting) if until else read_all(follower)
     return await _write_stream(request, follower, batches, ping_s)
 
 
@@ -88,7 +85,7 @@ async def stream_message(
     """
     follower = session.follow(sent=sent)
     begun = session.transcript.current == sent.response_id and sent.queued
-    return await _write_stream(request, follower, _one_response(follower, sent.response_id, begun), ping_s, headers)
+    return await _write_stream(request, follower, read_response(follower, sent.response_id, begun), ping_s, headers)
 
 
 async def _write_stream(
@@ -135,47 +132,3 @@ def _cut_soon(request: web.Request) -> None:
     transport = request.transport
     if transport is not None:
         asyncio.get_running_loop().call_later(LAST_WORD_S, transport.abort)
-
-
-async def _all(follower: Follower) -> Batches:
-    while batch := await follower.take():
-        yield batch
-
-
-async def _until_idle(follower: Follower, resting: bool) -> Batches:
-    """
-    Everything up to the first status idle or failed behind the first frame. What a replay holds does not count, but if
-    the session was *resting* at its end, that is the end here too.
-    """
-    yield await follower.take()
-    if resting:
-        return
-    while batch := await follower.take():
-        for index, published in enumerate(batch):
-            if isinstance(published.event, SessionStatus) and published.event.status in ("idle", "failed"):
-                yield batch[: index + 1]
-                return
-        yield batch
-
-
-async def _one_response(follower: Follower, response_id: str, begun: bool) -> Batches:
-    """
-    The first frame, the response's events, and the status that closes it. A response that was dropped before it began
-    has no such status.
-    """
-    ended = False
-    while batch := await follower.take():
-        chosen: list[Published] = []
-        for published in batch:
-            event = published.event
-            mine = event_response_id(event) == response_id
-            if mine or not published.numbered or (ended and isinstance(event, SessionStatus)):
-                chosen.append(published)
-            begun = begun or (mine and isinstance(event, ResponseCreated))
-            over = isinstance(event, SessionStatus) if ended else False
-            ended = ended or (mine and isinstance(event, TERMINAL_EVENTS))
-            if over or (ended and not begun):
-                yield chosen
-                return
-        if chosen:
-            yield chosen

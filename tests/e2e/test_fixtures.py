@@ -96,7 +96,7 @@ def test_polling_waits_until_the_turn_has_ended(http_client: httpx.Client, mock:
     send_user_message_to_session(http_client, session_id=session_id, content="hello")
     assert pending(mock, 1) == 1
 
-    with in_thread(lambda: poll_session_until_terminal(http_client, session_id=session_id)) as polled:
+    with in_thread(lambda: poll_session_until_terminal(http_client, session_id=session_id, timeout=WAIT_S)) as polled:
         assert not polled
         release_mock_gate(mock)
 
@@ -131,7 +131,7 @@ def test_released_gate_lets_every_blocked_answer_go_on(http_client: httpx.Client
 
     release_mock_gate(mock)
 
-    ended = [poll_session_until_terminal(http_client, session_id=session_id) for session_id in sessions]
+    ended = [poll_session_until_terminal(http_client, session_id=session_id, timeout=WAIT_S) for session_id in sessions]
     assert sorted(texts(snapshot)[1] for snapshot in ended) == ["one", "two"]
 
 
@@ -141,12 +141,12 @@ def test_fallback_answers_when_the_queue_is_empty_and_can_be_taken_away(http_cli
     session_id = create(http_client)
     for content in ("a", "b", "c"):
         send_user_message_to_session(http_client, session_id=session_id, content=content)
-        snapshot = poll_session_until_terminal(http_client, session_id=session_id)
+        snapshot = poll_session_until_terminal(http_client, session_id=session_id, timeout=WAIT_S)
     assert texts(snapshot)[1::2] == ["scripted", "always", "always"]
 
     set_fallback_mock_llm(mock, None)
     send_user_message_to_session(http_client, session_id=session_id, content="d")
-    snapshot = poll_session_until_terminal(http_client, session_id=session_id)
+    snapshot = poll_session_until_terminal(http_client, session_id=session_id, timeout=WAIT_S)
 
     assert snapshot["status"] == "failed"
     assert "no answer left" in snapshot["last_error"]["message"]
@@ -160,7 +160,7 @@ def test_captured_requests_are_all_or_those_of_one_queue(http_client: httpx.Clie
     for content, model in (("a sparrow", None), ("hello", "small"), ("hello", None)):
         session_id = create(http_client, model=model)
         send_user_message_to_session(http_client, session_id=session_id, content=content)
-        heard.append(texts(poll_session_until_terminal(http_client, session_id=session_id))[1])
+        heard.append(texts(poll_session_until_terminal(http_client, session_id=session_id, timeout=WAIT_S))[1])
 
     assert heard == ["by match", "by model", "by default"]
     assert [len(get_mock_requests(mock, key)) for key in (None, "birds", "small", "default", "other")] == [
@@ -180,7 +180,7 @@ def test_reset_forgets_queues_fallback_and_captured_requests(http_client: httpx.
     session_id = create(http_client)
 
     send_user_message_to_session(http_client, session_id=session_id, content="hello")
-    snapshot = poll_session_until_terminal(http_client, session_id=session_id)
+    snapshot = poll_session_until_terminal(http_client, session_id=session_id, timeout=WAIT_S)
 
     assert snapshot["status"] == "failed"
     assert {request["status"] for request in get_mock_requests(mock)} == {500}

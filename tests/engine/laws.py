@@ -48,6 +48,9 @@ def check_pairs(request: Request) -> None:
             seen.add(call.call_id)
             assert NAME_PATTERN.match(call.name), call.name
             assert isinstance(orjson.loads(call.arguments), dict), call.arguments
+        if any(item.status == "incomplete" for item in block.items if isinstance(item, Message)):
+            assert all(isinstance(item, Message) for item in block.items), "a cut answer's calls or reasoning are sent"
+            assert all(item.provenance is None for item in block.items), "a cut answer's provider ids are sent"
         users = [item for item in block.items if isinstance(item, Message) and item.role == "user"]
         assert len(users) in (0, len(block.items)), "a user message inside an answer"
     last = request.blocks[-1]
@@ -149,9 +152,8 @@ def _check_calls(events: Sequence[said.Event]) -> None:
         if isinstance(item, FunctionCall):
             assert item.status in AFTER.get(statuses.get(item.call_id), ()), f"{statuses.get(item.call_id)} to {item}"
             statuses[item.call_id] = item.status
-            if item.status == "failed" or (item.status == "incomplete" and _has_output(events[index + 1 :], item)):
-                _check_output_follows(events, index, item)
-            elif item.status == "completed":
+            was_cut = item.status == "incomplete" and not _has_output(events[index + 1 :], item)
+            if item.status in ("completed", "failed", "incomplete") and not was_cut:
                 _check_output_follows(events, index, item)
         elif isinstance(item, FunctionCallOutput):
             outputs[item.call_id] += 1

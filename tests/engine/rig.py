@@ -21,6 +21,7 @@ from tests.engine.laws import check_log, check_requests, check_rest, check_snaps
 __all__ = ["TOOLS", "Rig", "make_harness", "open_rig", "ticks"]
 
 WAIT_S = 5.0
+DONE = said.OutputItemDone
 TOOLS = [
     {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}},
     {"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}},
@@ -167,6 +168,12 @@ class Rig:
         """
         await self.until(lambda: len(self.open) >= count)
         return self.open
+
+    async def announced(self, count: int = 1) -> None:
+        """
+        Wait until *count* calls were announced, open or closed by now.
+        """
+        await self.until(lambda: sum(event.item.status == "action_required" for event in self.all(DONE)) >= count)
 
     async def finished(self, response_id: str | None = None) -> str:
         """

@@ -9,11 +9,12 @@ import pytest
 from agent_harness.errors import Conflict
 from agent_harness.llm.scripted import call, say
 from agent_harness.protocol import events as said
-from tests.engine.rig import Rig, open_rig
+from tests.engine.rig import Rig, open_rig, ticks
 
 LOOK = {"type": "function", "name": "look"}
 FIND = {"type": "function", "name": "find"}
 SHORT = 0.02
+LONGER = 0.25  # for a call that is answered before
 
 
 def output_of(rig: Rig, call_id: str) -> str:
@@ -45,7 +46,7 @@ async def test_a_call_that_nobody_answers_is_closed_and_the_turn_goes_on(where: 
     agent = {"agent": {"tool_timeout_s": SHORT}, "agent's tool": {"tools": [{**LOOK, "timeout_s": SHORT}]}}.get(where)
     async with open_rig([call("look", "{}", "c1"), say("go on")], agent=agent) as rig:
         rig.send(tools=tools)
-        assert await rig.waiting() == ["c1"]
+        await rig.announced()
         assert await rig.settled() == "idle"
         text = output_of(rig, "c1")
         assert text.startswith("Error: ")
@@ -83,9 +84,9 @@ async def test_no_deadline_where_the_agent_has_none() -> None:
     steps = [call("look", "{}", "c1") + call("find", "{}", "c2"), say("done")]
     async with open_rig(steps, agent={"tool_timeout_s": None}) as rig:
         rig.send(tools=tools)
-        await rig.waiting(2)
-        assert rig.snapshot["required_actions"][0]["expires_at"] is None
+        await rig.announced(2)
         await rig.until(lambda: rig.open == ["c1"])
+        assert rig.snapshot["required_actions"][0]["expires_at"] is None
         assert rig.snapshot["status"] == "waiting"
         rig.result("c1", "at last")
         assert await rig.settled() == "idle"
@@ -101,7 +102,7 @@ async def test_the_deadline_of_one_call_leaves_its_sibling_open(short: str) -> N
     expired, other = ("c1", "c2") if short == "look" else ("c2", "c1")
     async with open_rig([call("look", "{}", "c1") + call("find", "{}", "c2"), say("done")]) as rig:
         rig.send(tools=tools)
-        await rig.waiting(2)
+        await rig.announced(2)
         await rig.until(lambda: rig.open == [other])
         assert len(rig.requests) == 1
         assert late(rig, expired).extra["closed_by"] == "deadline"
@@ -117,13 +118,13 @@ async def test_different_deadlines_fire_each_in_its_time() -> None:
     """
     B142: the later deadline is not forgotten when the earlier one has passed, nor when an earlier call was answered.
     """
-    tools = [{"type": "function", "name": name, "timeout_s": after} for name, after in (("a", 0.08), ("b", SHORT))]
+    tools = [{"type": "function", "name": name, "timeout_s": after} for name, after in (("a", LONGER), ("b", SHORT))]
     steps = [call("a", "{}", "c1") + call("b", "{}", "c2") + call("a", "{}", "c3"), say("done")]
     async with open_rig(steps) as rig:
         rig.send(tools=tools)
-        await rig.waiting(3)
+        await rig.announced(3)
         rig.result("c1", "quick")
-        await rig.until(lambda: rig.open == ["c3"])
+        await rig.until(lambda: "c2" not in rig.open)
         assert await rig.settled() == "idle"
         assert output_of(rig, "c1") == "quick"
         assert "timed out" in output_of(rig, "c2")
@@ -137,7 +138,7 @@ async def test_deadlines_that_pass_together_close_in_call_order_with_one_status(
     steps = [call("look", "{}", "c1") + call("find", "{}", "c2") + call("look", "{}", "c3"), say("done")]
     async with open_rig(steps, agent={"tool_timeout_s": SHORT}) as rig:
         rig.send()
-        await rig.waiting(3)
+        await rig.announced(3)
         assert await rig.settled() == "idle"
         statuses = [event.status for event in rig.all(said.SessionStatus)]
         assert statuses == ["running", "waiting", "running", "idle"]
@@ -149,15 +150,14 @@ async def test_a_result_that_is_kept_before_the_deadline_stands() -> None:
     """
     B142, B141: the deadline passes later and changes nothing; the call is answered once.
     """
-    tools = [{**LOOK, "timeout_s": SHORT}, FIND]
+    tools = [{**LOOK, "timeout_s": LONGER}, FIND]
     async with open_rig([call("look", "{}", "c1") + call("find", "{}", "c2"), say("done")]) as rig:
         rig.send(tools=tools)
         await rig.waiting(2)
         expires_at = rig.snapshot["required_actions"][0]["expires_at"]
         rig.result("c1", "first")
-        while time.time() <= expires_at:
-            await rig.until(lambda: True)
-            time.sleep(SHORT)  # noqa: ASYNC251 - the deadline passes while nothing else can run
+        time.sleep(max(0.0, expires_at - time.time()) + SHORT)  # noqa: ASYNC251 - the deadline passes
+        await ticks(5)
         assert rig.result("c1", "first").duplicate is True
         with pytest.raises(Conflict) as refused:
             rig.result("c1", "second")
@@ -171,11 +171,11 @@ async def test_a_result_that_is_kept_before_a_passed_deadline_was_noticed_wins()
     """
     B142: whatever is kept first wins, and the clock alone keeps nothing.
     """
-    tools = [{**LOOK, "timeout_s": SHORT}]
+    tools = [{**LOOK, "timeout_s": LONGER}]
     async with open_rig([call("look", "{}", "c1"), say("done")]) as rig:
         rig.send(tools=tools)
         await rig.waiting()
-        time.sleep(2 * SHORT)  # noqa: ASYNC251 - the deadline passes while nothing else can run
+        time.sleep(LONGER + SHORT)  # noqa: ASYNC251 - the deadline passes while nothing else can run
         assert rig.result("c1", "just so").duplicate is False
         assert await rig.settled() == "idle"
         assert output_of(rig, "c1") == "just so"
@@ -185,14 +185,14 @@ async def test_an_interrupt_before_the_deadline_closes_the_call_for_good() -> No
     """
     B142: the deadline of a call that the interrupt closed does nothing, not even in the turn after.
     """
-    tools = [{**LOOK, "timeout_s": SHORT}]
+    tools = [{**LOOK, "timeout_s": LONGER}]
     async with open_rig([call("look", "{}", "c1"), call("look", "{}", "c2"), say("done")]) as rig:
         rig.send(tools=tools)
         await rig.waiting()
         await rig.interrupt()
         rig.send(tools=[LOOK])
         assert await rig.waiting() == ["c2"]
-        time.sleep(2 * SHORT)  # noqa: ASYNC251 - the first call's deadline passes
+        time.sleep(LONGER + SHORT)  # noqa: ASYNC251 - the first call's deadline passes
         rig.result("c2", "ok")
         assert await rig.settled() == "idle"
         assert late(rig, "c1").extra["closed_by"] == "interrupt"

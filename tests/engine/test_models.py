@@ -1,118 +1,32 @@
 """
-Models that fail or misbehave: the turn ends once and says why, nothing is stuck, and the next message completes.
+Models that fail: the turn ends once and says why, nothing is stuck, and the next message completes.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from agent_harness.errors import ModelError
 from agent_harness.llm.base import (
-    ArgumentsDelta,
-    Delta,
     Ended,
     ItemAdded,
     ItemDone,
     Request,
     Retrying,
-    SummaryDelta,
     TextDelta,
 )
 from agent_harness.llm.scripted import Step, call, say, think
 from agent_harness.protocol import events as said
-from tests.engine.rig import Rig, open_rig, ticks
+from tests.engine.odd import BEGINNINGS, DOWN, TEXT, OddModel, check_failure, raising, yielding
+from tests.engine.rig import open_rig, ticks
 
-Behaviour = Callable[[Request], AsyncIterator[Any]]
-DOWN = ModelError("The provider is down.", code="provider_unavailable")
-
-
-class OddModel:
-    """
-    Answers by the behaviours given, one a request; then says "fine".
-    """
-
-    default_model = "odd"
-
-    def __init__(self, *behaviours: Behaviour) -> None:
-        self.behaviours = list(behaviours)
-        self.requests: list[Request] = []
-
-    def stream(self, request: Request) -> Any:
-        self.requests.append(request)
-        return self.behaviours.pop(0)(request) if self.behaviours else fine(request)
-
-    def body(self, request: Request) -> bytes:
-        return b"{}"
-
-
-async def fine(request: Request) -> AsyncIterator[Delta]:
-    for part in say("fine").parts:
-        await asyncio.sleep(0)
-        yield part  # type: ignore[misc]
-    yield Ended()
-
-
-def yielding(*deltas: Any) -> Behaviour:
-    """
-    A behaviour that yields *deltas* and stops.
-    """
-
-    async def stream(request: Request) -> AsyncIterator[Any]:
-        for delta in deltas:
-            await asyncio.sleep(0)
-            yield delta
-
-    return stream
-
-
-def raising(error: BaseException, *deltas: Any) -> Behaviour:
-    """
-    A behaviour that yields *deltas* and raises.
-    """
-
-    async def stream(request: Request) -> AsyncIterator[Any]:
-        for delta in deltas:
-            await asyncio.sleep(0)
-            yield delta
-        await asyncio.sleep(0)
-        raise error
-
-    return stream
-
-
-async def check_failure(rig: Rig, code: str) -> None:
-    """
-    Send a message whose turn fails with *code*, then one that completes.
-    """
-    sent = rig.send("first")
-    queued = rig.send("queued")
-    assert await rig.finished(sent.response_id) == "failed"
-    record = rig.turn(sent.response_id)
-    assert record["error"]["code"] == code
-    assert record["error"]["message"]
-    assert await rig.finished(queued.response_id) == "completed", "a failed turn does not stop the queue"
-    assert await rig.settled() == "idle"
-    last = rig.send("next", tools=None)
-    await rig.settled()
-    assert rig.turn(last.response_id)["status"] == "completed"
-    assert rig.snapshot["last_error"] is None
-
-
-TEXT = (ItemAdded(0, "message"), TextDelta(0, "Half an ans"))
-CALL = (ItemAdded(0, "function_call", "c1", "look"), ArgumentsDelta(0, '{"a'))
-BOTH = (*say("Let me see.").parts, ItemAdded(1, "function_call", "c1", "look"), ItemDone(1, arguments="{}"))
-REASONING = (ItemAdded(0, "reasoning"), SummaryDelta(0, "hm"))
-BEGINNINGS: dict[str, tuple[Any, ...]] = {
-    "nothing": (),
-    "a retry": (Retrying(1, 0.0, "busy"),),
-    "an empty message": (ItemAdded(0, "message"),),
-    "text": TEXT,
-    "arguments": CALL,
-    "a whole call": BOTH,
-    "reasoning": REASONING,
+KEPT = {
+    "text": ["assistant:Half an ans"],
+    "a whole call": ["assistant:Let me see."],
+    "reasoning and text": ["assistant:Half"],
 }
 
 
@@ -126,7 +40,7 @@ async def test_a_failure_anywhere_in_an_answer_fails_the_turn_and_announces_no_c
         assert not any(event.item.status == "action_required" for event in rig.all(said.OutputItemDone))
         assert not any(text.startswith(("call:", "output:", "reasoning")) for text in rig.sent())
         kept = [text for text in rig.sent() if text.startswith("assistant:") and text != "assistant:fine"]
-        assert kept == {"text": ["assistant:Half an ans"], "a whole call": ["assistant:Let me see."]}.get(beginning, [])
+        assert kept == KEPT.get(beginning, [])
 
 
 @pytest.mark.parametrize("beginning", BEGINNINGS)
@@ -297,72 +211,8 @@ async def test_a_model_that_swallows_cancellation_and_ends_well_ends_no_other_tu
         assert await rig.finished(queued.response_id) == "completed"
         await rig.settled()
         assert [item["status"] for item in rig.snapshot["items"] if item["type"] == "function_call"] == ["incomplete"]
-
-
-RUBBISH: dict[str, tuple[Any, ...]] = {
-    "None": (None,),
-    "a string": ("text",),
-    "a dictionary": ({"type": "text"},),
-    "an unknown index": (TextDelta(7, "x"),),
-    "a done before its item": (ItemDone(0),),
-    "text that is none": (ItemAdded(0, "message"), TextDelta(0, None)),  # type: ignore[arg-type]
-    "bytes": (ItemAdded(0, "message"), TextDelta(0, b"x")),  # type: ignore[arg-type]
-    "a type that is none": (ItemAdded(0, "image"),),  # type: ignore[arg-type]
-    "a call without a name": (ItemAdded(0, "function_call", "c1", None),),  # type: ignore[arg-type]
-    "an id that is a number": (ItemAdded(0, "function_call", 5, "look"),),  # type: ignore[arg-type]
-    "arguments that are an object": (*CALL, ItemDone(0, arguments={"a": 1})),  # type: ignore[arg-type]
-    "a class": (Ended,),
-}
-
-
-@pytest.mark.parametrize("what", RUBBISH)
-@pytest.mark.parametrize("before", ["nothing", "text"])
-async def test_a_model_that_yields_rubbish_fails_the_turn(what: str, before: str) -> None:
-    """
-    The model contract: only deltas, of items that began.
-    """
-    first = tuple(getattr(delta, "index", 0) + 1 for delta in BEGINNINGS[before])
-    deltas = [*BEGINNINGS[before], *(_shift(delta, max(first, default=0)) for delta in RUBBISH[what])]
-    async with open_rig(model=OddModel(yielding(*deltas, Ended()))) as rig:
-        await check_failure(rig, "internal_error")
-
-
-def _shift(delta: Any, by: int) -> Any:
-    if isinstance(delta, ItemAdded | ItemDone | TextDelta | ArgumentsDelta):
-        return type(delta)(
-            delta.index + by, *[getattr(delta, name) for name in delta.__slots__[1:] if name != "__weakref__"]
-        )
-    return delta
-
-
-AGAIN: dict[str, tuple[Any, ...]] = {
-    "an item twice": (*TEXT, ItemAdded(0, "message"), TextDelta(0, "x"), ItemDone(0)),
-    "a call where a message was": (*TEXT, ItemAdded(0, "function_call", "c1", "look"), ItemDone(0, arguments="{}")),
-    "an item again after its end": (*TEXT, ItemDone(0), ItemAdded(0, "message"), ItemDone(0)),
-    "text after the end": (*TEXT, ItemDone(0), TextDelta(0, "more")),
-    "arguments after the end": (*CALL, ItemDone(0, arguments="{}"), ArgumentsDelta(0, "more")),
-    "two ends of a message": (*TEXT, ItemDone(0), ItemDone(0)),
-    "two ends of a call": (*CALL, ItemDone(0, arguments="{}"), ItemDone(0, arguments='{"b": 2}')),
-    "text in a call": (*CALL, TextDelta(0, "x"), ItemDone(0, arguments="{}")),
-    "arguments in a message": (*TEXT, ArgumentsDelta(0, "x"), ItemDone(0)),
-    "text in reasoning": (*REASONING, TextDelta(0, "x"), ItemDone(0)),
-    "a part that leaves out one": (*TEXT, TextDelta(0, "second", 5), ItemDone(0)),
-}
-
-
-@pytest.mark.parametrize("what", AGAIN)
-async def test_a_model_that_breaks_the_order_of_its_items_leaves_no_session_stuck(what: str) -> None:
-    """
-    The model contract, 1: whatever becomes of the turn, it ends, nothing stays in progress, stream and store agree.
-    """
-    async with open_rig(model=OddModel(yielding(*AGAIN[what], Ended()))) as rig:
-        rig.send()
-        await ticks(30)
-        if rig.open:
-            await rig.interrupt()
-        await rig.settled()
-        rig.send()
-        assert await rig.settled() == "idle"
+        answer = rig.snapshot["items"][-1]
+        assert (answer["status"], [part["text"] for part in answer["content"]]) == ("completed", ["slow"])
 
 
 async def test_a_stream_that_fails_to_close_leaves_no_session_stuck() -> None:
@@ -444,3 +294,21 @@ async def test_text_of_the_model_is_kept_in_a_form_that_every_request_may_carry(
         rig.send()
         await rig.settled()
         assert rig.sent()[1] == "assistant:a\ufffdbc\ufffdd"
+
+
+async def test_the_status_after_a_failed_turn_tells_what_the_snapshot_shows() -> None:
+    """
+    wire.md: the next message clears `last_error`, a queued one as well; a session that runs on shows none.
+    """
+    async with open_rig([DOWN, say("fine"), DOWN]) as rig:
+        first = rig.send()
+        rig.send()
+        await rig.finished(first.response_id)
+        assert rig.snapshot["last_error"] is None
+        await rig.settled()
+        told = [(event.status, event.last_error) for event in rig.all(said.SessionStatus)]
+        assert told == [("running", None), ("running", None), ("idle", None)]
+        rig.send()
+        assert await rig.settled() == "failed"
+        status = rig.all(said.SessionStatus)[-1]
+        assert (status.status, status.last_error.code) == ("failed", rig.snapshot["last_error"]["code"])

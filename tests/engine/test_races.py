@@ -25,7 +25,7 @@ TURNS = 500
 
 class Answerer:
     """
-    A client in a thread of its own: answers calls in random order, each as an own command, the instant it hears of them.
+    A client in a thread of its own: answers calls in random order, each by itself, the instant it hears of them.
     """
 
     def __init__(self, rig: Rig, seed: int) -> None:

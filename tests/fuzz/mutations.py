@@ -5,6 +5,7 @@ Good streams of a model server, and what can become of them on their way. Pure, 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any
@@ -15,7 +16,7 @@ from agent_harness.testing.mock_entry import read_entry
 from agent_harness.testing.mock_llm import build_answer
 from agent_harness.testing.strict import Dialect
 
-__all__ = ["GOOD", "MUTATIONS", "cut_up", "good_items", "good_stream", "mutate"]
+__all__ = ["GOOD", "KEEPS_VALUES", "MUTATIONS", "cut_up", "good_stream", "mutate"]
 
 Frames = list[bytes]
 
@@ -43,17 +44,22 @@ def good_stream(dialect: Dialect, kind: str) -> tuple[Frames, list[dict[str, Any
     The frames of a good stream, and the items it holds (Responses shape).
     """
     answer = build_answer(dialect, read_entry(GOOD[kind], "entry"), _REQUEST, 100)
-    frames = [frame.data for frame in answer.frames]
+    known: dict[bytes, bytes] = {}
+    frames = [_steady(frame.data, known) for frame in answer.frames]
     if kind == "refusal":
         frames = [_refuse(frame, dialect) for frame in frames]
-    return frames, list(answer.items)
+    return frames, list(orjson.loads(_steady(orjson.dumps(list(answer.items)), known)))
 
 
-def good_items(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _steady(data: bytes, known: dict[bytes, bytes]) -> bytes:
     """
-    What a server that answered *items* knows of them: ids, call ids, texts.
+    *data* with the same ids in every run.
     """
-    return [dict(item) for item in items]
+
+    def number(found: re.Match[bytes]) -> bytes:
+        return known.setdefault(found[0], b"%d" % (10 ** (len(found[0]) - 1) + len(known)))
+
+    return re.sub(rb"(?<=gAAAAA)[\w-]{64}|[0-9a-f]{48}|(?<=_at\":)\d+|(?<=created\":)\d+", number, data)
 
 
 def _refuse(frame: bytes, dialect: Dialect) -> bytes:
@@ -183,7 +189,7 @@ def retype(random: Random, frames: Frames) -> Frames:
     for _ in range(random.randint(1, 4)):
         at, other = random.randrange(len(frames)), random.randrange(len(frames))
         taken, given = _read(frames[at]), _read(frames[other])
-        if taken is None or given is None:
+        if not taken or given is None:
             continue
         for path, value in _walk(given):
             if path[-1] in EXCHANGED and random.random() < 0.5:
@@ -197,11 +203,11 @@ def retype(random: Random, frames: Frames) -> Frames:
 EXCHANGED = ("type", "id", "item_id", "call_id", "name", "index", "output_index", "finish_reason", "status", "arguments")
 
 
-def _deep(depth: int) -> Any:
-    value: Any = 1
-    for _ in range(depth):
-        value = [value]
-    return value
+def _deep(depth: int) -> str:
+    """
+    Stands for a list in a list in a list …, which Python's encoder could not write.
+    """
+    return f"deep {depth} deep"
 
 
 VALUES: tuple[Callable[[], Any], ...] = (
@@ -242,6 +248,7 @@ VALUES: tuple[Callable[[], Any], ...] = (
     lambda: _deep(253),
     lambda: _deep(700),
     lambda: _deep(1020),
+    lambda: _deep(5000),
 )
 
 
@@ -275,7 +282,12 @@ def _read(frame: bytes) -> Any:
 
 def _write(frame: bytes, value: Any) -> bytes:
     head, _, _ = frame.partition(b"data: ")
-    return head + b"data: " + json.dumps(value).encode() + b"\n\n"
+    try:
+        text = json.dumps(value)
+    except RecursionError:
+        return frame  # a second mutation met what the first one made deep
+    data = re.sub(r'"deep (\d+) deep"', lambda found: "[" * int(found[1]) + "]" * int(found[1]), text)
+    return head + b"data: " + data.encode() + b"\n\n"
 
 
 def _walk(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -312,14 +324,18 @@ MUTATIONS: Mapping[str, Callable[[Random, Frames], Frames]] = {
 }
 
 
-def mutate(random: Random, frames: Frames) -> tuple[str, Frames]:
+KEEPS_VALUES = frozenset({"drop", "double", "swap", "shuffle", "truncate", "splice"})
+"""Those that leave every frame that comes as it was, so that what the server said is what it knows of."""
+
+
+def mutate(random: Random, frames: Frames) -> tuple[list[str], Frames]:
     """
     One mutation, sometimes two; their names and what they leave.
     """
     names = random.choices(list(MUTATIONS), k=random.choice((1, 1, 2)))
     for name in names:
         frames = MUTATIONS[name](random, frames) if frames else frames
-    return "+".join(names), frames
+    return names, frames
 
 
 def cut_up(random: Random, frames: Frames) -> Frames:

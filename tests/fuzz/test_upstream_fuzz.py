@@ -37,11 +37,12 @@ from agent_harness.testing.mock_entry import read_entry
 from agent_harness.testing.mock_llm import build_answer
 from agent_harness.testing.strict import Dialect, SessionMemory, StrictOptions, check_request, parse_body
 from tests.engine.laws import check_log, check_rest, check_snapshot
-from tests.fuzz.mutations import GOOD, cut_up, good_stream, mutate
+from tests.fuzz.mutations import GOOD, KEEPS_VALUES, cut_up, good_stream, mutate
 from tests.llm.raw_upstream import Answer, serve_raw
 
 WAIT_S = 5.0
-STREAMS = int(os.environ.get("FUZZ_STREAMS", "300"))
+BATCH = 250
+STREAMS = int(os.environ.get("FUZZ_STREAMS", BATCH))
 ONE_SEED = os.environ.get("FUZZ_SEED")
 FIRST_SEED = 20_000
 SOCKET_STREAMS = 20
@@ -103,10 +104,12 @@ class Play:
         self.dialect, self.upstream = dialect, upstream
         random = Random(seed)
         kind = random.choice(list(GOOD))
-        frames, self.items = good_stream(dialect, kind)
-        self.mutations, mutated = mutate(random, frames)
+        frames, items = good_stream(dialect, kind)
+        mutations, mutated = mutate(random, frames)
+        # STRICT judges reasoning by what the server knows that it said.
+        self.items = items if KEEPS_VALUES.issuperset(mutations) else []
         self.pieces = cut_up(random, mutated)
-        self.what = f"FUZZ_SEED={seed} {dialect}: {kind}, {self.mutations}"
+        self.what = f"FUZZ_SEED={seed} {dialect}: {kind}, {'+'.join(mutations)}"
         self.harness = harness
         agent = {"max_output_tokens": 7} if random.random() < 0.3 else {}
         self.session: Session = harness.create(read_create({"agent": agent}, 0))
@@ -157,12 +160,15 @@ class Play:
                 memory.answers.remember(self.items)
 
 
-def seeds(count: int) -> list[int]:
-    return [int(ONE_SEED)] if ONE_SEED else list(range(FIRST_SEED, FIRST_SEED + count))
+def seeds(first: int, count: int) -> list[int]:
+    return [int(ONE_SEED)] if ONE_SEED else list(range(FIRST_SEED + first, FIRST_SEED + first + count))
 
 
+@pytest.mark.parametrize("first", [0] if ONE_SEED else range(0, STREAMS, BATCH))
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_mutated_streams_never_wedge_a_session(dialect: Dialect, caplog: pytest.LogCaptureFixture) -> None:
+async def test_mutated_streams_never_wedge_a_session(
+    dialect: Dialect, first: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """
     B014, B015, B016, B035 to B059, B075 to B105 as kinds: whatever a server gets wrong, the session goes on.
     """
@@ -172,7 +178,7 @@ async def test_mutated_streams_never_wedge_a_session(dialect: Dialect, caplog: p
     model: Any = ResponsesModel(settings, upstream) if dialect == "responses" else ChatModel(settings, upstream)
     failures: list[str] = []
     async with Harness({"default": model}, limits=Limits(replay_events=1_000_000)) as harness:
-        for seed in seeds(STREAMS):
+        for seed in seeds(first, min(BATCH, STREAMS - first)):
             play = Play(dialect, seed, harness, upstream)
             try:
                 await play.play()
@@ -223,7 +229,7 @@ async def test_mutated_streams_over_a_real_socket_never_wedge_a_session(
     """
     caplog.set_level(logging.ERROR)
     ends = ("close", "reset", "keep")
-    for seed in seeds(SOCKET_STREAMS):
+    for seed in seeds(0, SOCKET_STREAMS):
         random = Random(seed)
         frames, _ = good_stream(dialect, random.choice(list(GOOD)))
         what, mutated = mutate(random, frames)

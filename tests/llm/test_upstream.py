@@ -196,7 +196,7 @@ async def test_an_http_error_has_a_code_and_the_providers_words(status: int, cod
         (b'{"object":"error","message":"flat","code":404}', "flat (HTTP 404 Not Found)"),
         (b'[{"error":{"message":"in a list"}}]', "in a list (HTTP 404 Not Found)"),
         (b'{"detail":"Not Found"}', "Not Found (HTTP 404 Not Found)"),
-        (b'{"detail":[{"loc":["body"],"msg":"bad"}]}', '[{"loc":["body"],"msg":"bad"}] (HTTP 404 Not Found)'),
+        (b'{"detail":[{"loc":["body"],"msg":"bad"}]}', '[{"loc": ["body"], "msg": "bad"}] (HTTP 404 Not Found)'),
         (b"404 page not found", "404 page not found (HTTP 404 Not Found)"),
         (b"<html><body>secret</body></html>", "The model server answered HTTP 404 Not Found."),
         (b"", "The model server answered HTTP 404 Not Found."),
@@ -708,4 +708,27 @@ def test_a_count_is_a_whole_number_or_nothing() -> None:
     """
     B171.
     """
-    assert [read_count(value) for value in (0, 7, None, "7", True, -1, 1.5)] == [0, 7, None, None, None, None, None]
+    assert [read_count(value) for value in (0, 7)] == [0, 7]
+    assert {read_count(value) for value in (None, "7", True, -1, 1.5, 10**30)} == {None}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        7,
+        "",
+        [],
+        {},
+        [[[[[[{}]]]]]],
+        {"error": {"error": {"error": {"error": {"error": "deep"}}}}},
+        {"message": 7, "code": 10**30, "type": ["x"]},
+        {"detail": [{"loc": 10**30, "msg": "\ud83d"}]},
+        {"code": "9" * 5000},
+    ],
+    ids=range(10),
+)
+def test_an_error_of_no_known_shape_is_an_error_all_the_same(value: Any) -> None:
+    error = read_error(value)
+    assert error.code == "provider_rejected"
+    assert error.message

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_harness.errors import InvalidRequest
@@ -55,6 +55,7 @@ def test_unknown_after_is_refused(after: str) -> None:
 
 
 @given(count=st.integers(0, 30), limit=st.integers(1, 7), descending=st.booleans())
+@settings(deadline=None, derandomize=True)
 def test_walking_by_last_id_meets_every_row_once(count: int, limit: int, descending: bool) -> None:
     rows = [f"row{number}" for number in range(count)]
     met: list[str] = []

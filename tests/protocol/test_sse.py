@@ -221,7 +221,7 @@ SENT = st.lists(st.tuples(st.sampled_from(["session.item", "a"]), TEXT, st.none(
 
 
 @given(sent=SENT, sizes=st.lists(st.integers(1, 20), min_size=1, max_size=8))
-@settings(deadline=None)
+@settings(deadline=None, derandomize=True)
 def test_what_is_written_is_read_again(sent: list[tuple[str, str, int | None]], sizes: list[int]) -> None:
     """B091, B092."""
     stream = b"".join(encode_frame(event, orjson.dumps({"t": text}), id=number) + PING for event, text, number in sent)
@@ -240,7 +240,7 @@ def test_what_is_written_is_read_again(sent: list[tuple[str, str, int | None]], 
 
 
 @given(sent=SENT)
-@settings(deadline=None)
+@settings(deadline=None, derandomize=True)
 def test_reader_that_splits_text_by_blank_lines_and_splitlines_loses_nothing(
     sent: list[tuple[str, str, int | None]],
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent_harness.protocol.tools import (
@@ -153,6 +153,7 @@ def test_anything_else_is_wrapped_and_the_problem_is_told(raw: str, problem: str
 
 
 @given(value=OBJECTS, indent=st.none() | st.integers(0, 2), plain=st.booleans())
+@settings(deadline=None, derandomize=True)
 def test_every_object_is_kept_to_the_letter_however_it_is_written(value: Any, indent: int | None, plain: bool) -> None:
     """B056: an object that an adapter turned into text is not encoded again."""
     raw = json.dumps(value, indent=indent, ensure_ascii=plain)
@@ -163,6 +164,7 @@ def test_every_object_is_kept_to_the_letter_however_it_is_written(value: Any, in
 @given(raw=ANY_TEXT | JSON.map(json.dumps) | JSON.map(lambda value: json.dumps(json.dumps(value))))
 @example("\0")
 @example('{"\ud800')
+@settings(deadline=None, derandomize=True)
 def test_what_is_kept_is_always_strict_json_of_an_object(raw: str) -> None:
     arguments, problem = read_arguments(raw)
 
@@ -171,6 +173,7 @@ def test_what_is_kept_is_always_strict_json_of_an_object(raw: str) -> None:
 
 
 @given(raw=ANY_TEXT | JSON.map(json.dumps) | JSON.map(lambda value: json.dumps(json.dumps(value))))
+@settings(deadline=None, derandomize=True)
 def test_what_is_kept_is_kept_again_as_it_is(raw: str) -> None:
     arguments, _ = read_arguments(raw)
 
@@ -204,6 +207,7 @@ def test_nul_and_lone_surrogates_are_replaced_and_nothing_else(text: str, kept: 
 
 
 @given(text=ANY_TEXT)
+@settings(deadline=None, derandomize=True)
 def test_clean_text_can_be_encoded_and_is_kept_again_as_it_is(text: str) -> None:
     kept = clean_text(text)
 
@@ -213,6 +217,7 @@ def test_clean_text_can_be_encoded_and_is_kept_again_as_it_is(text: str) -> None
 
 
 @given(text=st.text().filter(lambda text: "\0" not in text))
+@settings(deadline=None, derandomize=True)
 def test_text_without_faults_is_kept_to_the_letter(text: str) -> None:
     assert clean_text(text) == text
 
@@ -236,6 +241,7 @@ def test_name_is_brought_into_the_form_a_request_may_carry(name: str, kept: str)
 
 
 @given(name=ANY_TEXT)
+@settings(deadline=None, derandomize=True)
 def test_every_clean_name_is_a_name(name: str) -> None:
     assert NAME_PATTERN.match(clean_name(name))
     assert clean_name(clean_name(name)) == clean_name(name)
@@ -272,6 +278,7 @@ def test_long_call_ids_with_one_beginning_stay_apart() -> None:
 
 
 @given(ids=st.lists(ANY_TEXT | st.sampled_from(["", "t:0", "t:1", "x" * 70]), max_size=12))
+@settings(deadline=None, derandomize=True)
 def test_calls_of_a_session_never_share_an_id(ids: list[str]) -> None:
     taken: dict[str, object] = {}
     for number, given_id in enumerate(ids):

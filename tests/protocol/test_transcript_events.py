@@ -55,7 +55,7 @@ def fold(events: list[said.Event]) -> list[Item]:
 
 
 @given(data=st.data())
-@settings(deadline=None)
+@settings(deadline=None, derandomize=True)
 def test_items_are_the_last_published_states_in_order_of_first_appearance(data: st.DataObject) -> None:
     """B006: each item once."""
     transcript = Transcript()

@@ -268,3 +268,21 @@ async def test_a_client_that_gives_up_a_streamed_message_does_not_cancel_its_tur
     gate.set()
     frames = await talk.stream.until_status("idle")
     assert types(frames).count("response.completed") == 2
+
+
+async def test_a_follower_that_reads_nothing_does_not_hold_up_delete_or_the_servers_end(serve, caplog):
+    api = await serve(say("x" * 9_000_000, "y" * 9_000_000))
+    talk = Talk(api, (await api.create())["id"])
+    deaf = [await dial(talk, "GET", f"{talk.path}/stream") for _ in range(2)]
+    for sock in deaf:
+        await receive(sock, b"session.status")
+    await talk.turn()
+    stays = await api.open()
+    async with asyncio.timeout(WAIT_S):
+        assert (await api.ask("DELETE", talk.path)).status == 200
+    async with asyncio.timeout(3 * WAIT_S):
+        await api.client.server.close()
+    assert types(await stays.stream.rest()) == [DONE]
+    for sock in deaf:
+        sock.close()
+    assert not errors(caplog)
