@@ -70,6 +70,8 @@ async def _call_tool(talk: Talk) -> list[str]:
         if any(talk.model.call_ids):
             raise ProbeFailed("unexpected", f"The call cannot be run: the turn ended {rest.status}.")
         raise ProbeFailed("unexpected", f"The tool was never called; the server answered {rest.text[:80]!r}.")
+    if len(talk.model.call_ids) > 1:
+        says.append(f"The model made {len(talk.model.call_ids)} calls at once, although told to make one at a time.")
     longest = max(map(len, talk.model.call_ids))
     if not all(talk.model.call_ids):
         says.append("Calls come without ids; the harness makes them.")

@@ -50,7 +50,7 @@ async def _start(site: web.TCPSite, host: str, port: int) -> None:
     except OSError as error:
         busy = error.errno == errno.EADDRINUSE
         reason = "is in use; stop what runs there or choose another --port" if busy else f"cannot be used ({error})"
-        raise ListenError(f"{host}:{port} {reason}.") from None
+        raise ListenError(f"{_address(host, port)} {reason}.") from None
 
 
 def _watch_signals(stop: asyncio.Event) -> None:
@@ -70,5 +70,8 @@ def _watch_signals(stop: asyncio.Event) -> None:
 
 
 def _url(runner: web.AppRunner, host: str) -> str:
-    port = runner.addresses[0][1]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"http://{_address(host, runner.addresses[0][1])}"
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

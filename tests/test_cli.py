@@ -19,7 +19,7 @@ import click
 import pytest
 
 from agent_harness.cli import main
-from tests.processes import COMMANDS, ROOT, Program, environment, run, start
+from tests.processes import COMMANDS, Program, environment, run, start
 from tests.support import DONE, TOOL, WAIT_S, Stream, types, user
 
 LONG_TEXT = " ".join(f"word{number}" for number in range(1_000))
@@ -160,6 +160,14 @@ async def test_a_port_in_use_ends_with_one_line_that_names_it(arguments: tuple[s
 
     assert (code, output) == (1, "")
     assert re.fullmatch(rf"agent-harness: 127\.0\.0\.1:{port} is in use; .*\n", errors), errors
+
+
+@pytest.mark.parametrize("host, shown", [("2001:db8::1", "[2001:db8::1]"), ("192.0.2.1", "192.0.2.1")])
+async def test_an_address_of_another_machine_ends_with_one_line_that_names_it(host: str, shown: str) -> None:
+    code, output, errors = await run("serve", "--demo", "--host", host, "--port", "0")
+
+    assert (code, output) == (1, "")
+    assert errors.startswith(f"agent-harness: {shown}:0 cannot be used (") and errors.count("\n") == 1
 
 
 async def test_a_port_can_be_had_again_right_after_its_server_stopped(client: aiohttp.ClientSession) -> None:
@@ -335,12 +343,3 @@ async def test_version_is_that_of_the_package() -> None:
     from agent_harness.version import VERSION
 
     assert await run("--version") == (0, f"agent-harness, version {VERSION}\n", "")
-
-
-def test_the_checkout_is_what_the_processes_run() -> None:
-    code = "import agent_harness; print(agent_harness.__file__)"
-    found = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True, timeout=WAIT_S
-    ).stdout
-
-    assert found.strip() == str(ROOT / "agent_harness" / "__init__.py")

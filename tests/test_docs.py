@@ -111,7 +111,7 @@ def test_route_is_named_with_its_method(route: tuple[str, str]) -> None:
     assert f"`{' '.join(route)}`" in API
 
 
-@pytest.mark.parametrize("cls, code", REFUSALS, ids=str)
+@pytest.mark.parametrize("cls, code", REFUSALS, ids=[code for _, code in REFUSALS])
 def test_refusal_has_its_row_with_status_type_and_code(cls: type[RequestError], code: str) -> None:
     found = [row for row in rows(API) if row[:3] == [str(cls.status), f"`{cls.type}`", f"`{code}`"]]
 
@@ -247,6 +247,8 @@ def test_every_code_named_exists() -> None:
     shown = {value["code"] for block in blocks(API, "json") for value in dicts(json.loads(block)) if "code" in value}
 
     assert tabled == {code for _, code in REFUSALS}
+    endings = {row[0].strip("`") for row in rows(section("## How a turn ends"))} - {"code", "reason", "---"}
+    assert endings == {*ModelError.codes, *get_args(IncompleteReason)}
     assert shown <= CODES
 
 

@@ -54,7 +54,8 @@ class Answer:
         self._agent, self._provider = session.agent, session.provider
         self.model = session.host.find_model(self._provider)
         session.transcript.count_call(self._agent.model or self.model.default_model)
-        self.request = _build_request(session, first=session.transcript.running.model_calls == 1)
+        tools, choice = session.transcript.tools, session.transcript.tool_choice
+        self.request = _build_request(session, tools, choice, first=session.transcript.running.model_calls == 1)
         self._offered = {tool.name: tool for tool in self.request.tools}
 
     def take(self, delta: base.Delta) -> None:
@@ -149,8 +150,12 @@ def preview_body(session: "Session") -> bytes:
         InvalidRequest: no request can be made of the agent's provider or model.
     """
     transcript = session.transcript
+    tools, choice = transcript.tools, transcript.tool_choice
+    for waiting in transcript.steered():
+        tools = tools if waiting.tools is None else waiting.tools
+        choice = waiting.tool_choice or choice
     first = transcript.current is None or transcript.running.model_calls == 0
-    request = _build_request(session, first=first)
+    request = _build_request(session, tools, choice, first=first)
     steered = tuple(Block((waiting.message,)) for waiting in transcript.steered())
     try:
         model = session.host.find_model(session.provider)
@@ -160,13 +165,15 @@ def preview_body(session: "Session") -> bytes:
         raise InvalidRequest(error.message, param=param) from None
 
 
-def _build_request(session: "Session", *, first: bool) -> base.Request:
+def _build_request(
+    session: "Session", brought: tuple[Tool, ...], choice: ToolChoice | None, *, first: bool
+) -> base.Request:
     """
-    The request of a model call made now, the *first* of its turn or not.
+    The request of a model call made now, the *first* of its turn or not; *brought* and *choice* are the turn's own.
     """
     agent = session.agent
     blocks, closed = session.transcript.blocks()
-    tools = merge_tools(agent.tools, session.transcript.tools)
+    tools = merge_tools(agent.tools, brought)
     return base.Request(
         session_id=session.id,
         provider=session.provider,
@@ -175,7 +182,7 @@ def _build_request(session: "Session", *, first: bool) -> base.Request:
         closed=closed,
         instructions=agent.instructions,
         tools=tools,
-        tool_choice=_choose(session.transcript.tool_choice or agent.tool_choice, tools, first),
+        tool_choice=_choose(choice or agent.tool_choice, tools, first),
         parallel_tool_calls=agent.parallel_tool_calls,
         temperature=agent.temperature,
         top_p=agent.top_p,

@@ -108,6 +108,9 @@ class Feed:
         """
         self.closed = True
         self._wake()
+        for follower in self._followers:
+            if follower.on_cut is not None:
+                follower.on_cut()
 
     def follow(
         self, opening: Event, open_calls: list[OutputItemDone], after: str | None = None, *, seq: int | None = None
@@ -155,7 +158,8 @@ class Feed:
 
 class Follower:
     """
-    One reader of a feed. ``lagged`` tells that it was cut; ``on_cut`` is called at that moment, if set.
+    One reader of a feed. ``lagged`` tells that it was cut; ``on_cut`` is called, if set, at that moment and
+    when the feed is closed: a reader that is stuck must not be waited for.
     """
 
     __slots__ = ("_closed", "_feed", "_first", "_seq", "_waiter", "lagged", "on_cut")

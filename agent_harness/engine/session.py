@@ -212,7 +212,8 @@ class Session:
         """
         self._check_open()
         running = self.transcript.current
-        self._check_tool_choice(command)
+        steer = running is not None and command.delivery == "steer"
+        self._check_tool_choice(command, steer)
         if command.delivery == "reject" and running is not None:
             raise Conflict(
                 f"Turn {running} is running. Wait for its end, interrupt it, or send with delivery queue or steer.",
@@ -223,7 +224,6 @@ class Session:
                 f"{self.host.limits.queued_messages} messages wait already. Send again when a turn has ended.",
                 code="queue_full",
             )
-        steer = running is not None and command.delivery == "steer"
         turn_id = running if steer and running else make_id("resp")
         message = _make_message(command, turn_id, "completed" if running is None else "queued")
         seq = self.feed.seq
@@ -364,11 +364,12 @@ class Session:
         if self.transcript.current != turn_id:
             raise TurnOver(turn_id)
 
-    def _check_tool_choice(self, command: SendMessage) -> None:
+    def _check_tool_choice(self, command: SendMessage, steer: bool) -> None:
         choice = command.tool_choice
         if not isinstance(choice, NamedChoice) and choice != "required":
             return
-        offered = [tool.name for tool in merge_tools(self.agent.tools, command.tools or ())]
+        brought = self.transcript.tools if steer and command.tools is None else command.tools or ()
+        offered = [tool.name for tool in merge_tools(self.agent.tools, brought)]
         if (choice == "required" and not offered) or (isinstance(choice, NamedChoice) and choice.name not in offered):
             names = ", ".join(offered) or "none"
             raise InvalidRequest(
@@ -442,7 +443,8 @@ class Session:
         transcript = self.transcript
         rest = [*transcript.enter_steered(), *(transcript.add_message(marker) if marker else ())]
         terminal = transcript.end_turn(status, int(time.time()), error=error, reason=reason)
-        self.last_error = error
+        # The next message clears it, and one that waits already is the next.
+        self.last_error = error if transcript.next_waiting() is None else None
         self.keep([*told, *rest, *terminal])
         self._begin_next()
 

@@ -59,6 +59,10 @@ async def call_model(session: "Session", turn_id: str) -> None:
         TurnOver: the turn was ended meanwhile.
     """
     session.check_turn(turn_id)
+    if session.transcript.running.model_calls >= session.agent.max_model_calls:
+        # The bound was lowered while the turn was parked.
+        session.end_turn([], "incomplete", reason="max_model_calls")
+        return
     answer = Answer(session)
     stream: Any = answer.model.stream(answer.request)
     async with aclosing(stream):

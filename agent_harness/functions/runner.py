@@ -30,8 +30,8 @@ class Functions:
     the limit then holds for all of them together.
 
     Args:
-        functions: functions (see `as_tool`), `Tool` values, or definitions in either of the wire's shapes. Calls of what
-            is no function are for somebody else to answer.
+        functions: functions (see `as_tool`), `Tool` values, or definitions in either of the wire's shapes. Calls
+            of what is no function are for somebody else to answer.
         limit: how many run at once; further ones wait.
         show_tracebacks: put the traceback of an exception into the output, for the model to read.
     """
@@ -128,7 +128,7 @@ class Functions:
             self._functions[function.tool.name] = function
             entry = function.tool
         self.definitions.append(to_wire(entry))
-        return entry.name
+        return str(entry.name)
 
     async def _answer(self, function: OfferedFunction, call_id: str, arguments: str) -> OutputData:
         async with self._slot():

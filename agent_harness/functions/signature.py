@@ -38,9 +38,9 @@ class _Mark:
     What `tool` says about a function.
     """
 
-    name: str | None
-    description: str | None
-    timeout_s: float | None
+    name: str | None = None
+    description: str | None = None
+    timeout_s: float | None = None
 
 
 @overload
@@ -164,7 +164,7 @@ def read_function(function: Any) -> OfferedFunction:
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
         raise TypeError(f"{shown} cannot be a tool: it yields; return a list instead")
     mark = _find_mark(function)
-    name = (mark and mark.name) or getattr(target, "__name__", None) or type(target).__name__
+    name = mark.name or getattr(target, "__name__", None) or type(target).__name__
     if not NAME_PATTERN.match(name):
         raise ValueError(f"{name!r} is no name of a tool (1 to 64 of A-Z a-z 0-9 _ -); give one: tool(..., name=)")
     parameters = _read_parameters(function, bound, shown)
@@ -172,9 +172,9 @@ def read_function(function: Any) -> OfferedFunction:
     arguments, schema = _make_arguments(parameters, _read_hints(target, shown), about, shown)
     offered = Tool(
         name=name,
-        description=(mark and mark.description) or description or None,
+        description=mark.description or description or None,
         parameters=schema,
-        timeout_s=mark and mark.timeout_s,
+        timeout_s=mark.timeout_s,
     )
     return OfferedFunction(function, offered, arguments, parameters)
 
@@ -190,11 +190,11 @@ def _unwrap(function: Any) -> tuple[Any, set[str]]:
     return function, bound
 
 
-def _find_mark(function: Any) -> _Mark | None:
+def _find_mark(function: Any) -> _Mark:
     while not hasattr(function, _MARK) and isinstance(function, functools.partial):
         function = function.func
     mark = getattr(function, _MARK, None)
-    return mark if isinstance(mark, _Mark) else None
+    return mark if isinstance(mark, _Mark) else _Mark()
 
 
 def _find_doc(target: Any) -> str:

@@ -9,6 +9,8 @@ Beside the tool calls (see `calls`):
   else makes no message, since it is only what models write between calls, and some servers refuse to get it back.
 - ``reasoning_content`` or ``reasoning`` becomes one reasoning item; the text is kept under that key to be given back.
   Where it was empty, the first call keeps that: DeepSeek demands the key in every answer with calls.
+- ``function_call``, the form before ``tool_calls``, counts only where there is none of these: llama-cpp-python sends each
+  piece in both.
 - A ``finish_reason`` ends the answer. Without one it was cut: ``upstream_disconnected``, or ``upstream_invalid`` if
   there was nothing in it at all.
 - Some servers call it ``tool_calls`` when the token limit cut the last call. An answer that used up the limit it was
@@ -65,6 +67,7 @@ class AnswerReader:
         self.failure: UpstreamError | None = None
         self._next_index = 0
         self._calls = CallAssembler(self._take_index)
+        self._has_tool_calls = False
         self._message: int | None = None
         self._held: dict[str, list[str]] = {"text": [], "refusal": []}
         self._parts: dict[str, int] = {}
@@ -163,8 +166,9 @@ class AnswerReader:
         if isinstance(refusal, str):
             self._say(self._joiners["refusal"].feed(refusal), "refusal", deltas)
         if delta.get("tool_calls"):
+            self._has_tool_calls = True
             deltas += self._calls.feed(delta["tool_calls"])
-        if delta.get("function_call"):
+        elif delta.get("function_call") and not self._has_tool_calls:
             deltas += self._calls.feed_function_call(delta["function_call"])
 
     def _read_parts(self, content: Any, deltas: list[Delta]) -> None:

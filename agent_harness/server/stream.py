@@ -22,7 +22,7 @@ RETRY_MS = 1000
 """What a browser waits before it connects again, in milliseconds; stands in the first frame."""
 
 LAST_WORD_S = 5.0
-"""How long a follower that fell behind has to read ``session.lagged`` before its connection is cut, in seconds."""
+"""How long a follower has to read its last frames once it fell behind or the session ended, in seconds."""
 
 class EventStream(EventSourceResponse):
     """
@@ -37,6 +37,21 @@ class EventStream(EventSourceResponse):
         super().__init__(sep="\n", allow_all_methods=True, ping_interval=ping_s)
         self._on_lost = on_lost
         self._written_at = 0.0
+        self._cut: asyncio.TimerHandle | None = None
+
+    def cut_soon(self, request: web.Request) -> None:
+        """
+        Give the reader a moment for the last frames; one that reads nothing is cut, so that it holds up nobody's end.
+        """
+        if request.transport is not None and self._cut is None:
+            self._cut = asyncio.get_running_loop().call_later(LAST_WORD_S, request.transport.abort)
+
+    def spare(self) -> None:
+        """
+        Take `cut_soon` back: the connection may serve other requests.
+        """
+        if self._cut is not None:
+            self._cut.cancel()
 
     async def write_frames(self, data: bytes) -> None:
         """
@@ -101,7 +116,7 @@ async def _write_stream(
         # Without chunks, only the end of the connection tells the end of the body.
         stream.force_close()
         stream.headers["Connection"] = "close"
-    follower.on_cut = lambda: _cut_soon(request)
+    follower.on_cut = lambda: stream.cut_soon(request)
     try:
         await stream.prepare(request)
         async with stream:
@@ -122,13 +137,6 @@ async def _write_stream(
         pass
     finally:
         follower.close()
+        if not follower.lagged:
+            stream.spare()
     return stream
-
-
-def _cut_soon(request: web.Request) -> None:
-    """
-    Give a reader that fell behind a moment for its last frame; one that reads nothing is cut.
-    """
-    transport = request.transport
-    if transport is not None:
-        asyncio.get_running_loop().call_later(LAST_WORD_S, transport.abort)

@@ -200,7 +200,18 @@ def retype(random: Random, frames: Frames) -> Frames:
     return frames
 
 
-EXCHANGED = ("type", "id", "item_id", "call_id", "name", "index", "output_index", "finish_reason", "status", "arguments")
+EXCHANGED = (
+    "type",
+    "id",
+    "item_id",
+    "call_id",
+    "name",
+    "index",
+    "output_index",
+    "finish_reason",
+    "status",
+    "arguments",
+)
 
 
 def _deep(depth: int) -> str:
@@ -237,8 +248,8 @@ VALUES: tuple[Callable[[], Any], ...] = (
     lambda: "\udc00",
     lambda: "x" * 300_000,
     lambda: "call_" + "y" * 100,
-    lambda: [],
-    lambda: {},
+    list,
+    dict,
     lambda: [None, {}, [], 1],
     lambda: [{"type": "output_text", "text": "more"}, {"type": "refusal", "refusal": 1}],
     lambda: {"text": "x", "arguments": {"a": 1}},

@@ -65,7 +65,8 @@ def test_turn_has_the_sum_of_its_model_calls_and_the_session_that_of_its_turns(
     talk = Talk(servers, dialect)
 
     first = talk.turn(
-        {**CALL, "usage": wire(dialect, 100, 20, 120, 64, 8)}, {"text": "It is.", "usage": wire(dialect, 150, 7, 157, 96, 0)}
+        {**CALL, "usage": wire(dialect, 100, 20, 120, 64, 8)},
+        {"text": "It is.", "usage": wire(dialect, 150, 7, 157, 96, 0)},
     )
     second = talk.turn({"text": "Yes.", "usage": wire(dialect, 170, 3, 173, 128, 2)})
 
