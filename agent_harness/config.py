@@ -121,6 +121,8 @@ def load_settings(
         raise ConfigError(f"--api is {api!r}; write responses or chat.")
     if max_sessions is not None and max_sessions < 1:
         raise ConfigError(f"--max-sessions is {max_sessions}; it must be at least 1.")
+    if port is not None and not 0 <= port <= 65535:
+        raise ConfigError(f"--port is {port}; it must be from 0 to 65535.")
     settings = base or Settings(providers=(_provider_of_environment(os.environ if environ is None else environ),))
     given: dict[str, Any] = {name: value for name, value in (("model", model), ("api", api)) if value is not None}
     providers = tuple(

@@ -68,6 +68,8 @@ def _read_settings(table: dict[str, Any]) -> Settings:
     for name, value in attrs.asdict(shape.limits).items():
         if value <= 0:
             raise InvalidRequest("A limit is more than 0.", param=f"limits.{name}")
+    if not 0 <= shape.server.port <= 65535:
+        raise InvalidRequest("A port is a number from 0 to 65535.", param="server.port")
     providers = tuple(_read_provider(name, value) for name, value in shape.providers.items())
     names = [provider.name for provider in providers]
     default = shape.default_provider or (names[0] if names else "default")

@@ -1,8 +1,9 @@
 """
 CPU per upstream event in each adapter, against iterating the same bytes with the bare aiohttp client.
 
-A server process sends the same recorded stream to both, in one run, turn and turn about; what is measured is the CPU time
-of this process, the median over all rounds. Once the stream comes in one burst, once frame by frame, as models speak::
+A server process sends the same recorded stream to both, in one run, turn and turn about; what is measured is the CPU
+time of this process, the median over all rounds. Once the stream comes in one burst, once frame by frame, as models
+speak::
 
     python bench/adapter_cpu.py --rounds 60 --deltas 500
 """
@@ -34,6 +35,11 @@ PACES = ("burst", "paced")
 GAP_S = 0.0005
 
 
+def say(line: object) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def record(dialect: Dialect, deltas: int) -> list[bytes]:
     """
     The frames of an answer with that many text deltas.
@@ -58,7 +64,7 @@ async def serve(deltas: int) -> None:
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    print(runner.addresses[0][1], flush=True)
+    say(runner.addresses[0][1])
     await asyncio.Event().wait()
 
 
@@ -130,18 +136,17 @@ async def compare(rounds: int, deltas: int, port: str) -> None:
     Measure everything and print a table.
     """
     load_adapters()
-    print("| dialect | arrival | events | bare aiohttp, µs/event | adapter, µs/event | more, µs/event | ratio |")
-    print("|---|---|---|---|---|---|---|")
+    say("| dialect | arrival | events | bare aiohttp, µs/event | adapter, µs/event | more, µs/event | ratio |")
+    say("|---|---|---|---|---|---|---|")
     for dialect in PATHS:
         events = len(record(dialect, deltas))
         for pace in PACES:
             bare, adapter = (
                 1e6 * taken / events for taken in await measure(rounds, f"http://127.0.0.1:{port}", dialect, pace)
             )
-            print(
+            say(
                 f"| {dialect} | {pace} | {events} | {bare:.1f} | {adapter:.1f} | {adapter - bare:.1f} "
-                f"| {adapter / bare:.1f} |",
-                flush=True,
+                f"| {adapter / bare:.1f} |"
             )
 
 

@@ -1,6 +1,6 @@
 """
-What the tests of the HTTP side share: a client that checks the shape of every answer, and a reader of event streams that
-checks the shape of every frame.
+What the tests of the HTTP side share: a client that checks the shape of every answer, and a reader of event streams
+that checks the shape of every frame.
 
 Each wait is bounded by `WAIT_S`; nothing here sleeps.
 """
@@ -292,7 +292,9 @@ class Talk:
         """
         Post a result.
         """
-        return await self.post({"type": "function_call_output", "data": {"call_id": call_id, "output": output, **extra}})
+        return await self.post(
+            {"type": "function_call_output", "data": {"call_id": call_id, "output": output, **extra}}
+        )
 
     async def interrupt(self, **data: Any) -> Any:
         """

@@ -90,6 +90,7 @@ async def test_a_session_names_an_agent_and_gets_a_copy_of_it(tmp_path: Path) ->
     [
         ("[server]\nprt = 1\n", 2, "server.prt"),
         ('[server]\n\nport = "x"\n', 3, "server.port"),
+        ("[server]\nport = 70000\n", 2, "server.port"),
         ("[limits]\nsessions = 0\n", 2, "limits.sessions"),
         ("[limits]\nsessions = true\n", 2, "limits.sessions"),
         ('[providers.a]\napi = "soap"\n', 2, "providers.a.api"),

@@ -59,8 +59,8 @@ class Again(Exception):
 
 class Retries:
     """
-    How long and how often one thing is tried. Waits double from ``retry_base_s`` up to ``retry_cap_s``, each shortened at
-    random by up to half; ``patience_s`` after the first failure in a row it is given up.
+    How long and how often one thing is tried. Waits double from ``retry_base_s`` up to ``retry_cap_s``, each shortened
+    at random by up to half; ``patience_s`` after the first failure in a row it is given up.
     """
 
     def __init__(self, connection: "Connection") -> None:
@@ -145,6 +145,7 @@ class Connection:
         Raises:
             RequestError: it was refused.
             ConnectionError: the server cannot be reached.
+            ValueError: *body* cannot be written as JSON.
         """
         data = None if body is None else dump_body(body)
         headers = {} if data is None else {"Content-Type": "application/json"}
@@ -184,15 +185,15 @@ class Connection:
         try:
             response = await self._session().request(
                 method,
-                URL(self.base_url + path, encoded=True).with_query(query),
+                URL(self.base_url + path).with_query(query),
                 headers=headers,
                 # A file: large bodies given as bytes make aiohttp warn.
                 data=None if data is None else io.BytesIO(data),
                 timeout=timeout,
                 allow_redirects=False,
             )
-        except aiohttp.InvalidURL:
-            raise
+        except (aiohttp.InvalidURL, aiohttp.ClientSSLError) as error:
+            raise ConnectionError(f"{self.base_url} cannot be used: {error}") from error
         except _BROKEN as error:
             self.check_open()
             raise Again(error) from error
@@ -213,7 +214,8 @@ class Connection:
         """
         self.check_open()
         try:
-            await asyncio.wait_for(self._closing.wait(), delay)
+            async with asyncio.timeout(delay):
+                await self._closing.wait()
         except TimeoutError:
             pass
         self.check_open()

@@ -18,8 +18,8 @@ _WIRE_KEYS = frozenset({"type", "code", "message", "param"})
 
 def read_problem(status: int, body: bytes) -> RequestError:
     """
-    The error that an answer with *status* and *body* tells of: the class that has its code, else the one with its status.
-    An answer that is not the server's own (a proxy's page, say) has the code ``http_<status>``.
+    The error that an answer with *status* and *body* tells of: the class that has its code, else the one with its
+    status. An answer that is not the server's own (a proxy's page, say) has the code ``http_<status>``.
     """
     error = _read_error(body)
     if error is None:

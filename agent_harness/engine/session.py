@@ -14,189 +14,43 @@ from typing import Any, Literal
 import attrs
 
 from agent_harness.engine.answer import preview_body
-from agent_harness.engine.feed import Feed, Follower
 from agent_harness.engine.notes import FAILED_CALL, INTERRUPTED_CALL, LATE_CALL, harness_output, interrupt_marker
-from agent_harness.engine.pending import Pending
-from agent_harness.engine.replies import Accepted, Interrupted, Sent, SessionHost
+from agent_harness.engine.replies import Accepted, Interrupted, Sent
+from agent_harness.engine.state import SessionState
 from agent_harness.engine.turn import TurnOver, run_turn
-from agent_harness.errors import Conflict, InvalidRequest, ModelError, NotFound, RateLimited
-from agent_harness.llm import base
+from agent_harness.errors import Conflict, InvalidRequest, ModelError, RateLimited
 from agent_harness.protocol import events as said
-from agent_harness.protocol.agents import Agent
 from agent_harness.protocol.commands import Interrupt, OutputData, SendMessage, UpdateSession
 from agent_harness.protocol.items import (
-    FunctionCall,
     FunctionCallOutput,
     InputText,
     Message,
     Usage,
     make_id,
 )
-from agent_harness.protocol.pages import Snapshot
 from agent_harness.protocol.results import find_repeated
 from agent_harness.protocol.tools import (
     NamedChoice,
     clean_text,
     merge_tools,
 )
-from agent_harness.protocol.transcript import ClosedBy, Step, Transcript, Waiting
+from agent_harness.protocol.transcript import ClosedBy, Step, Waiting
 from agent_harness.protocol.turns import LastError, Turn
 
 __all__ = ["Session"]
 
 log = logging.getLogger(__name__)
 
-Status = Literal["idle", "running", "waiting", "failed"]
-
 INTERRUPT_WAIT_S = 5.0
 """How long an interrupt waits for a model's stream to let go, in seconds."""
 
 
-class Session:
+class Session(SessionState):
     """
     Made by `agent_harness.engine.harness.Harness`. All methods belong to the harness's event loop.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_pending", "_task", "_told", "agent", "cache", "created_at", "feed", "host", "id", "last_error",
-        "metadata", "transcript", "updated_at", "usage",
-    )  # fmt: skip
-
-    def __init__(
-        self, host: SessionHost, agent: Agent, metadata: dict[str, str], transcript: Transcript, id: str | None = None
-    ) -> None:
-        self.id = id or make_id("sess")
-        self.agent = agent
-        self.metadata = metadata
-        self.transcript = transcript
-        self.created_at = self.updated_at = int(time.time())
-        self.usage: Usage | None = None
-        self.last_error: LastError | None = None
-        self.feed = Feed(host.limits.replay_events)
-        self.host = host
-        self._pending = Pending()
-        self._task: asyncio.Task[None] | None = None
-        self._told: tuple[Status, str | None] = ("idle", None)
-        self.cache = base.RequestCache()
-
-    def __repr__(self) -> str:
-        return f"<Session {self.id} {self.status} seq={self.feed.seq}>"
-
-    # What can be seen.
-
-    @property
-    def status(self) -> Status:
-        """
-        ``waiting`` while a call is open, ``running`` while a turn runs or is about to, ``failed`` after one that
-        failed.
-        """
-        if self.response_id is not None:
-            return "waiting" if self.transcript.open_calls else "running"
-        return "failed" if self.last_error else "idle"
-
-    @property
-    def response_id(self) -> str | None:
-        """
-        The turn that runs; between two turns the one that comes next.
-        """
-        if self.transcript.current is not None:
-            return self.transcript.current
-        coming = self.transcript.next_waiting()
-        return coming.message.response_id if coming else None
-
-    @property
-    def provider(self) -> str:
-        """
-        The name of the provider that the next model call goes to.
-        """
-        return self.agent.provider or self.host.default_provider
-
-    def status_event(self, *, item_id: str | None = None, response_id: str | None = None) -> said.SessionStatus:
-        """
-        The present status as an event; *item_id* and *response_id* are those of a message whose own stream begins.
-        """
-        return said.SessionStatus(
-            status=self.status,
-            response_id=response_id or self.response_id,
-            required_actions=self.transcript.required_actions(),
-            queued=tuple(self.transcript.waiting),
-            last_error=self.last_error,
-            item_id=item_id,
-        )
-
-    def snapshot(self, *, include_items: bool = True) -> Snapshot:
-        """
-        The session as it is now.
-        """
-        return Snapshot(
-            id=self.id,
-            status=self.status,
-            created_at=self.created_at,
-            updated_at=self.updated_at,
-            agent=self.agent,
-            metadata=self.metadata,
-            response_id=self.response_id,
-            required_actions=self.transcript.required_actions(),
-            queued=tuple(self.transcript.waiting),
-            seq=self.feed.seq,
-            usage=self.usage,
-            last_error=self.last_error,
-            items=tuple(self.transcript.items()) if include_items else None,
-        )
-
-    def follow(self, after: str | None = None, *, sent: Sent | None = None) -> Follower:
-        """
-        Follow the session from event number *after* (as the client gave it), or from now on; with *sent* from before
-        that message took effect.
-        """
-        self._check_open()
-        if sent is not None:
-            opening = self.status_event(item_id=sent.item_id, response_id=sent.response_id)
-            return self.feed.follow(opening, [], str(sent.seq), seq=sent.seq)
-        open_calls = [self._announce_again(call_id) for call_id in self.transcript.open_calls]
-        return self.feed.follow(self.status_event(), open_calls, after)
-
-    def preview_body(self) -> bytes:
-        """
-        The body that the next model call would have.
-
-        Raises:
-            InvalidRequest: no request can be made of the agent's provider or model.
-            NotFound: the session was deleted.
-        """
-        self._check_open()
-        return preview_body(self)
-
-    def _announce_again(self, call_id: str) -> said.OutputItemDone:
-        item, call = self.transcript.call_item(call_id), self.transcript.calls[call_id]
-        return said.OutputItemDone(item.response_id or "", call.output_index, item, replayed=True)
-
-    # The one writer.
-
-    def keep(self, events: Sequence[said.Event]) -> None:
-        """
-        Finish a change that the transcript has just made: futures, numbers, followers, and the status if it changed.
-        """
-        self.updated_at = int(time.time())
-        ended = False
-        for event in events:
-            if isinstance(event, said.OutputItemDone) and isinstance(event.item, FunctionCall):
-                if event.item.status == "action_required":
-                    self._pending.open(event.item.call_id)
-                else:
-                    self._pending.resolve(event.item.call_id)
-            ended = ended or isinstance(event, said.TERMINAL_EVENTS)
-        for event in events:
-            self.feed.publish(event)
-        now = (self.status, self.response_id)
-        if ended or now != self._told:
-            self._told = now
-            self.feed.publish(self.status_event())
-
-    def _check_open(self) -> None:
-        if self.feed.closed:
-            raise NotFound(f"There is no session {self.id}; it was deleted.", code="unknown_session")
+    __slots__ = ()
 
     # Commands.
 
@@ -207,13 +61,13 @@ class Session:
         Raises:
             Conflict: delivery is ``reject`` and a turn runs.
             RateLimited: too many messages wait.
-            InvalidRequest: tool_choice names a function that is not offered.
+            InvalidRequest: tool_choice asks for a function that is not offered, or the tools are too many.
             NotFound: the session was deleted.
         """
-        self._check_open()
+        self.check_open()
         running = self.transcript.current
         steer = running is not None and command.delivery == "steer"
-        self._check_tool_choice(command, steer)
+        self._check_tools(command, steer)
         if command.delivery == "reject" and running is not None:
             raise Conflict(
                 f"Turn {running} is running. Wait for its end, interrupt it, or send with delivery queue or steer.",
@@ -244,7 +98,7 @@ class Session:
             NotFound: no such call was announced.
             Conflict: another result was taken, or the call was closed.
         """
-        self._check_open()
+        self.check_open()
         repeated = [find_repeated(self.transcript, data, param) for data, param in zip(results, params, strict=True)]
         seq, told, answers = self.feed.seq, [], []
         for data, existing in zip(results, repeated, strict=True):
@@ -263,7 +117,7 @@ class Session:
         Raises:
             NotFound: the session was deleted.
         """
-        self._check_open()
+        self.check_open()
         turn_id, seq = self.transcript.current, self.feed.seq
         if turn_id is None or command.data.response_id not in (None, turn_id):
             return Interrupted(interrupted=False, response_id=None, dropped=(), seq=seq)
@@ -282,7 +136,7 @@ class Session:
             InvalidRequest: the metadata would have more than 16 keys.
             NotFound: the session was deleted.
         """
-        self._check_open()
+        self.check_open()
         metadata = self.metadata | dict(command.metadata)
         kept = {key: value for key, value in metadata.items() if value is not None}
         if len(kept) > 16:
@@ -295,7 +149,7 @@ class Session:
         """
         End whatever runs, tell followers, and take no more commands.
         """
-        self._check_open()
+        self.check_open()
         task = self._task
         if self.transcript.current is not None:
             self._cancel(clear_queue=True)
@@ -313,6 +167,17 @@ class Session:
             self._cancel(clear_queue=True)
         self.feed.close()
         return task
+
+    def preview_body(self) -> bytes:
+        """
+        The body that the next model call would have.
+
+        Raises:
+            InvalidRequest: no request can be made of the agent's provider or model.
+            NotFound: the session was deleted.
+        """
+        self.check_open()
+        return preview_body(self)
 
     # The turn's side. Each method raises TurnOver when the turn is not the running one.
 
@@ -364,17 +229,19 @@ class Session:
         if self.transcript.current != turn_id:
             raise TurnOver(turn_id)
 
-    def _check_tool_choice(self, command: SendMessage, steer: bool) -> None:
-        choice = command.tool_choice
-        if not isinstance(choice, NamedChoice) and choice != "required":
-            return
+    def _check_tools(self, command: SendMessage, steer: bool) -> None:
         brought = self.transcript.tools if steer and command.tools is None else command.tools or ()
         offered = [tool.name for tool in merge_tools(self.agent.tools, brought)]
-        if (choice == "required" and not offered) or (isinstance(choice, NamedChoice) and choice.name not in offered):
+        if len(offered) > TOOLS_MAX:
+            message = f"At most {TOOLS_MAX} tools can be offered; with the agent's these are {len(offered)}."
+            raise InvalidRequest(message, code="invalid_tool", param="tools")
+        choice = command.tool_choice
+        if choice in (None, "auto", "none"):
+            return
+        if not offered or (isinstance(choice, NamedChoice) and choice.name not in offered):
             names = ", ".join(offered) or "none"
-            raise InvalidRequest(
-                f"tool_choice asks for a function that is not offered; offered: {names}.", param="tool_choice"
-            )
+            message = f"tool_choice asks for a function that is not offered; offered: {names}."
+            raise InvalidRequest(message, param="tool_choice")
 
     def _begin(self, message: Message, command: SendMessage) -> None:
         self.last_error = None

@@ -142,6 +142,8 @@ class Functions:
                 return self._fail(call_id, error)
             except (Exception, SystemExit) as error:
                 return self._fail(call_id, error)
+        if isinstance(output, BaseException):
+            return self._fail(call_id, output)
         if isinstance(output, str) and len(output) > OUTPUT_MAX:
             message = f"OutputTooLarge: {function.tool.name} returned {len(output):,} characters, over {OUTPUT_MAX:,}."
             return OutputData(call_id=call_id, output=message, is_error=True)

@@ -11,7 +11,7 @@ import re
 import typing
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, TypeVar, overload
+from typing import Annotated, Any, TypeVar, overload
 
 import attrs
 
@@ -108,16 +108,17 @@ class OfferedFunction:
     arguments: Any
     parameters: Mapping[str, inspect.Parameter]
 
-    async def call(self, arguments: str) -> Output:
+    async def call(self, arguments: str) -> Output | BaseException:
         """
-        Call it with the text of a JSON object; raises what it raises.
+        Call it with the text of a JSON object. What it raises in a thread is returned (a coroutine cannot raise all of
+        it), what it raises here is raised.
         """
         args, kwargs = self.bind(arguments)
         if _is_async(self.function):
             return write_output(await self.function(*args, **kwargs))
         done = await asyncio.to_thread(call_here, self.function, args, kwargs)
         if done.error is not None:
-            raise done.error
+            return done.error
         return write_output(await done.value) if done.output is None else done.output
 
     def bind(self, arguments: str) -> tuple[list[Any], dict[str, Any]]:
@@ -242,13 +243,9 @@ def _make_arguments(
     """
     import pydantic
 
-    names = {field: parameter.name for field, parameter in parameters.items()}
-    config = pydantic.ConfigDict(extra="forbid", alias_generator=names.__getitem__)
-    fields: dict[str, Any] = {
-        field: (hints.get(parameter.name, Any), _default_of(parameter)) for field, parameter in parameters.items()
-    }
+    fields = {field: _make_field(parameter, hints.get(parameter.name, Any)) for field, parameter in parameters.items()}
     try:
-        model = pydantic.create_model("Arguments", __config__=config, **fields)
+        model = pydantic.create_model("Arguments", __config__={"extra": "forbid"}, **fields)
         schema = model.model_json_schema(schema_generator=_schema_generator())
     except (pydantic.errors.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError) as error:
         reason = str(error).partition("\n")[0]
@@ -262,15 +259,22 @@ def _make_arguments(
     return model, schema
 
 
-def _default_of(parameter: inspect.Parameter) -> Any:
-    import pydantic
+def _make_field(parameter: inspect.Parameter, hint: Any) -> Any:
+    """
+    A parameter's type, and what else pydantic is to know: its name, and what stands in for it.
+    """
+    from pydantic import Field
+    from pydantic.fields import FieldInfo
 
-    default = parameter.default
+    name, default = parameter.name, parameter.default
+    if isinstance(default, FieldInfo):
+        return Annotated[hint, default], Field(alias=name)
     if default is inspect.Parameter.empty:
-        return ...
-    if isinstance(default, (*_PLAIN, pydantic.fields.FieldInfo)):
-        return default
-    return pydantic.Field(default_factory=lambda: default)  # a copy may be impossible, and JSON has no word for it
+        return hint, Field(alias=name)
+    if isinstance(default, _PLAIN):
+        return hint, Field(default, alias=name)
+    # A copy may be impossible, and JSON has no word for it.
+    return hint, Field(default_factory=lambda: default, alias=name)
 
 
 @functools.cache

@@ -9,8 +9,8 @@ Beside the tool calls (see `calls`):
   else makes no message, since it is only what models write between calls, and some servers refuse to get it back.
 - ``reasoning_content`` or ``reasoning`` becomes one reasoning item; the text is kept under that key to be given back.
   Where it was empty, the first call keeps that: DeepSeek demands the key in every answer with calls.
-- ``function_call``, the form before ``tool_calls``, counts only where there is none of these: llama-cpp-python sends each
-  piece in both.
+- ``function_call``, the form before ``tool_calls``, counts only where there is none of these: llama-cpp-python sends
+  each piece in both.
 - A ``finish_reason`` ends the answer. Without one it was cut: ``upstream_disconnected``, or ``upstream_invalid`` if
   there was nothing in it at all.
 - Some servers call it ``tool_calls`` when the token limit cut the last call. An answer that used up the limit it was

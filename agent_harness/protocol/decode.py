@@ -23,7 +23,7 @@ from cattrs.gen import make_dict_structure_fn
 
 from agent_harness.errors import InvalidRequest
 from agent_harness.protocol.items import InputFile, InputImage, InputText, OutputText, Refusal
-from agent_harness.protocol.tools import NAME_PATTERN, NamedChoice, Tool, ToolChoice
+from agent_harness.protocol.tools import NAME_PATTERN, TOOLS_MAX, NamedChoice, Tool, ToolChoice
 
 __all__ = ["parse_json", "read"]
 
@@ -184,8 +184,8 @@ def _read_list(value: list[Any], read_one: Callable[[Any], Any]) -> tuple[Any, .
 def _read_tools(value: Any, _: Any) -> tuple[Tool, ...]:
     if not isinstance(value, list):
         raise InvalidRequest(f"tools is an array, not {_name(value)}.", code="invalid_tool")
-    if len(value) > 128:
-        raise InvalidRequest("At most 128 tools can be offered.", code="invalid_tool")
+    if len(value) > TOOLS_MAX:
+        raise InvalidRequest(f"At most {TOOLS_MAX} tools can be offered.", code="invalid_tool")
     tools = _read_list(value, _read_tool)
     seen: set[str] = set()
     for index, tool in enumerate(tools):

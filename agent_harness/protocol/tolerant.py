@@ -87,9 +87,12 @@ class UnknownPart:
 
 AnyEvent = said.Event | UnknownEvent
 
-_EVENTS: dict[str, Any] = {attrs.fields_dict(cls)["type"].default: cls for cls in get_args(said.Event)}
-_ITEMS: dict[str, Any] = {attrs.fields_dict(cls)["type"].default: cls for cls in get_args(Item)}
-_PARTS: dict[str, Any] = {attrs.fields_dict(cls)["type"].default: cls for cls in get_args(Part)}
+
+def _by_type(union: Any) -> dict[str, Any]:
+    return {str(attrs.fields_dict(cls)["type"].default): cls for cls in get_args(union)}
+
+
+_EVENTS = _by_type(said.Event)
 
 
 def read_event(data: Mapping[str, Any]) -> AnyEvent:
@@ -121,10 +124,10 @@ def response_id_of(event: AnyEvent) -> str | None:
 
 def read_item(data: Mapping[str, Any]) -> Item:
     """
-    The JSON of an item as a value; an unknown one is an `UnknownItem`, which the return type does not say: whoever looks
-    at ``type`` first can read the rest as usual.
+    The JSON of an item as a value; an unknown one is an `UnknownItem`, which the return type does not say: whoever
+    looks at ``type`` first can read the rest as usual.
     """
-    item: Item = _reader.structure(data, Item)
+    item: Item = _read_item(data, Item)
     return item
 
 
@@ -163,6 +166,10 @@ def _read_tagged(known: Mapping[str, Any], unknown: Any) -> Callable[[Any, Any],
     return read_one
 
 
+_read_item = _read_tagged(_by_type(Item), UnknownItem)
+_read_part = _read_tagged(_by_type(Part), UnknownPart)
+
+
 def _read_usage(data: Any, _: Any) -> Usage:
     inputs, outputs = data.get("input_tokens_details") or {}, data.get("output_tokens_details") or {}
     return Usage(
@@ -193,7 +200,7 @@ def _read_choice(data: Any, _: Any) -> Any:
 
 
 def _read_output(data: Any, _: Any) -> Any:
-    return data if isinstance(data, str) else tuple(_reader.structure(part, Part) for part in data)
+    return data if isinstance(data, str) else tuple(_read_part(part, Part) for part in data)
 
 
 def _passes(shape: Any) -> bool:
@@ -211,15 +218,16 @@ def _make_reader() -> cattrs.Converter:
     converter.register_structure_hook_func(_passes, lambda data, _: data)
     converter.register_structure_hook_func(_is_output, _read_output)
     converter.register_structure_hook_func(lambda shape: shape in (ToolChoice, ToolChoice | None), _read_choice)
-    converter.register_structure_hook_func(lambda shape: shape == Item, _read_tagged(_ITEMS, UnknownItem))
-    converter.register_structure_hook_func(lambda shape: shape == Part, _read_tagged(_PARTS, UnknownPart))
+    converter.register_structure_hook_func(lambda shape: shape == Item, _read_item)
+    converter.register_structure_hook_func(lambda shape: shape == Part, _read_part)
     converter.register_structure_hook(Usage, _read_usage)
     converter.register_structure_hook(Turn, _read_turn)
     for cls in (items.Message, items.FunctionCall, items.Reasoning):
         # `provenance` never travels.
         override = cattrs.override(omit=True)
         converter.register_structure_hook(
-            cls, cattrs.gen.make_dict_structure_fn(cls, converter, provenance=override, _cattrs_detailed_validation=False)
+            cls,
+            cattrs.gen.make_dict_structure_fn(cls, converter, provenance=override, _cattrs_detailed_validation=False),
         )
     return converter
 

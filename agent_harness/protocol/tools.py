@@ -15,6 +15,7 @@ __all__ = [
     "CALL_ID_MAX",
     "NAME_PATTERN",
     "NO_ARGUMENTS",
+    "TOOLS_MAX",
     "NamedChoice",
     "Tool",
     "ToolChoice",
@@ -30,6 +31,9 @@ NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 CALL_ID_MAX = 64
 """Longest call_id the Responses API takes back, in characters."""
+
+TOOLS_MAX = 128
+"""Most tools that can be offered at once."""
 
 NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 """The JSON schema of a tool without parameters."""

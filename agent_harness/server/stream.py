@@ -24,6 +24,7 @@ RETRY_MS = 1000
 LAST_WORD_S = 5.0
 """How long a follower has to read its last frames once it fell behind or the session ended, in seconds."""
 
+
 class EventStream(EventSourceResponse):
     """
     An event stream with LF line ends whose ping is one comment line, without a blank line behind it.

@@ -219,6 +219,8 @@ class SessionMachine(RuleBasedStateMachine):
         shown = self.rig.snapshot
         names = {tool["name"] for tool in shown["agent"]["tools"]}
         names |= {"look", "find"} if tools == TOOLS else {"look"} if tools else set()
+        if delivery == "steer" and tools is None and shown["response_id"] is not None:
+            names |= {tool.name for tool in self.rig.session.transcript.tools}
         missing = (choice == "required" and not names) or (isinstance(choice, dict) and choice["name"] not in names)
         runs = shown["response_id"] is not None
         return missing or (runs and (delivery == "reject" or len(shown["queued"]) == 3))

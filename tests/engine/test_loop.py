@@ -4,6 +4,7 @@ The loop of a turn: its bound, the order of what is sent, and what is in force w
 
 from typing import Any
 
+import orjson
 import pytest
 
 from agent_harness.errors import Conflict, InvalidRequest, NotFound, RateLimited
@@ -389,3 +390,19 @@ async def test_the_preview_is_the_body_that_the_next_model_call_has(tools: Any, 
         preview = rig.session.preview_body()
         await rig.settled()
         assert rig.model.body(rig.requests[-1]) == preview
+
+
+async def test_the_preview_at_rest_offers_what_a_message_without_tools_would_be_offered() -> None:
+    """
+    wire.md: a message's tools hold for the turn it starts, and only for it.
+    """
+    agent = {"tools": [{"type": "function", "name": "mine"}], "tool_choice": "none"}
+    async with open_rig([say("a"), say("b")], agent=agent) as rig:
+        for tools, choice in ((TOOLS, "auto"), (None, None)):
+            rig.send(tools=tools, tool_choice=choice)
+            await rig.settled()
+            seq = rig.session.feed.seq
+            preview = orjson.loads(rig.session.preview_body())
+            assert (preview["tools"], rig.session.feed.seq) == (["mine"], seq)
+        assert [len(request.tools) for request in rig.requests] == [3, 1]
+        assert [request.tool_choice for request in rig.requests] == ["auto", "none"]

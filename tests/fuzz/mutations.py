@@ -1,5 +1,5 @@
 """
-Good streams of a model server, and what can become of them on their way. Pure, and the same for the same seed.
+What can become of a good stream on its way. Pure, and the same for the same seed.
 """
 
 from __future__ import annotations
@@ -7,67 +7,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from random import Random
 from typing import Any
 
 import orjson
 
-from agent_harness.testing.mock_entry import read_entry
-from agent_harness.testing.mock_llm import build_answer
 from agent_harness.testing.strict import Dialect
+from tests.fuzz.streams import GOOD, Frames, good_stream
 
-__all__ = ["GOOD", "KEEPS_VALUES", "MUTATIONS", "cut_up", "good_stream", "mutate"]
-
-Frames = list[bytes]
-
-_CALL = {"call_id": "call_a", "name": "look", "arguments": '{"widget_id": 42, "why": "caf\u00e9 \U0001f642"}'}
-_OTHER = {"call_id": "call_b", "name": "find", "arguments": "{}"}
-
-GOOD: Mapping[str, dict[str, Any]] = {
-    "text": {"text": "Two words, caf\u00e9 \U0001f642 and \u2028 more.", "deltas": []},
-    "call": {"tool_calls": [_CALL]},
-    "text and call": {"text": "I look it up.", "tool_calls": [_CALL]},
-    "reasoning and calls": {"reasoning": "First think, then look.", "tool_calls": [_CALL, _OTHER]},
-    "reasoning and text": {"reasoning": "Think of it.", "text": "So it is."},
-    "refusal": {"text": "I will not do that."},
-    "parallel calls": {"tool_calls": [_CALL, _OTHER, {**_CALL, "call_id": "call_c"}]},
-    "unknown tool": {"tool_calls": [{**_CALL, "name": "no_such_tool"}, {**_OTHER, "arguments": "[1]"}]},
-    "cut": {"text": "Half a", "tool_calls": [_CALL], "finish": "length"},
-}
-"""Answers in the mock server's words."""
-
-_REQUEST = {"model": "m", "include": ["reasoning.encrypted_content"], "stream_options": {"include_usage": True}}
-
-
-def good_stream(dialect: Dialect, kind: str) -> tuple[Frames, list[dict[str, Any]]]:
-    """
-    The frames of a good stream, and the items it holds (Responses shape).
-    """
-    answer = build_answer(dialect, read_entry(GOOD[kind], "entry"), _REQUEST, 100)
-    known: dict[bytes, bytes] = {}
-    frames = [_steady(frame.data, known) for frame in answer.frames]
-    if kind == "refusal":
-        frames = [_refuse(frame, dialect) for frame in frames]
-    return frames, list(orjson.loads(_steady(orjson.dumps(list(answer.items)), known)))
-
-
-def _steady(data: bytes, known: dict[bytes, bytes]) -> bytes:
-    """
-    *data* with the same ids in every run.
-    """
-
-    def number(found: re.Match[bytes]) -> bytes:
-        return known.setdefault(found[0], b"%d" % (10 ** (len(found[0]) - 1) + len(known)))
-
-    return re.sub(rb"(?<=gAAAAA)[\w-]{64}|[0-9a-f]{48}|(?<=_at\":)\d+|(?<=created\":)\d+", number, data)
-
-
-def _refuse(frame: bytes, dialect: Dialect) -> bytes:
-    if dialect == "chat":
-        return frame.replace(b'"content":', b'"refusal":', 1) if b'"content":"' in frame else frame
-    frame = frame.replace(b"response.output_text.", b"response.refusal.").replace(b'"output_text"', b'"refusal"')
-    return frame.replace(b'"text":"', b'"refusal":"') if b'"text":"' in frame else frame
-
+__all__ = ["KEEPS_VALUES", "MUTATIONS", "cut_up", "mutate"]
 
 # What happens to frames.
 
@@ -129,6 +78,19 @@ def flip(random: Random, frames: Frames) -> Frames:
     return [bytes(whole)]
 
 
+def mix(random: Random, frames: Frames) -> Frames:
+    """
+    Two answers come in one stream.
+    """
+    dialect: Dialect = "responses" if any(b"sequence_number" in frame for frame in frames) else "chat"
+    others = good_stream(dialect, random.choice(list(GOOD)))[0]
+    places = sorted(random.choices(range(len(frames) + 1), k=len(others)))
+    frames = list(frames)
+    for place, other in reversed(list(zip(places, others, strict=True))):
+        frames.insert(place, other)
+    return frames
+
+
 def splice(random: Random, frames: Frames) -> Frames:
     """
     Things that are no events stand between them.
@@ -137,6 +99,12 @@ def splice(random: Random, frames: Frames) -> Frames:
     for _ in range(random.randint(1, 4)):
         frames.insert(random.randint(0, len(frames)), random.choice(STRANGE))
     return frames
+
+
+def _annotate(depth: int) -> bytes:
+    deep = b'{"a":' * depth + b"1" + b"}" * depth
+    head = b'data: {"type":"response.output_text.annotation.added","output_index":0,"annotation":'
+    return head + deep + b"}\n\n"
 
 
 STRANGE = (
@@ -156,6 +124,7 @@ STRANGE = (
     b'event: error\ndata: {"type":"error","message":"gone","code":"server_error"}\n\n',
     b'data: {"type":"response.failed","response":{"status":"failed","error":{"code":"x","message":"y"}}}\n\n',
     b'data: {"type":"response.done"}\n\n',
+    *(_annotate(depth) for depth in (1, 50, 200, 249, 250, 251, 252, 253, 254, 800)),
     b"data: {\n\n",
     b"data: \xff\xfe\n\n",
     b"<html><title>502</title></html>\n\n",
@@ -328,6 +297,7 @@ MUTATIONS: Mapping[str, Callable[[Random, Frames], Frames]] = {
     "shuffle": shuffle,
     "truncate": truncate,
     "flip": flip,
+    "mix": mix,
     "splice": splice,
     "replace": replace,
     "remove": remove,
@@ -362,5 +332,4 @@ def cut_up(random: Random, frames: Frames) -> Frames:
     if how == "whole":
         return [whole]
     places = sorted(random.randint(0, len(whole)) for _ in range(random.randint(1, 30)))
-    edges = [0, *places, len(whole)]
-    return [whole[start:end] for start, end in zip(edges, edges[1:], strict=False) if start < end]
+    return [whole[start:end] for start, end in pairwise([0, *places, len(whole)]) if start < end]

@@ -33,18 +33,17 @@ from agent_harness.llm.upstream import Upstream
 from agent_harness.protocol import events as said
 from agent_harness.protocol.encode import dump_json, to_wire
 from agent_harness.protocol.requests import read_create, read_events
-from agent_harness.testing.mock_entry import read_entry
-from agent_harness.testing.mock_llm import build_answer
 from agent_harness.testing.strict import Dialect, SessionMemory, StrictOptions, check_request, parse_body
 from tests.engine.laws import check_log, check_rest, check_snapshot
-from tests.fuzz.mutations import GOOD, KEEPS_VALUES, cut_up, good_stream, mutate
+from tests.fuzz.mutations import KEEPS_VALUES, cut_up, mutate
+from tests.fuzz.streams import GOOD, good_stream, good_text
 from tests.llm.raw_upstream import Answer, serve_raw
 
 WAIT_S = 5.0
 BATCH = 250
 STREAMS = int(os.environ.get("FUZZ_STREAMS", BATCH))
 ONE_SEED = os.environ.get("FUZZ_SEED")
-FIRST_SEED = 20_000
+FIRST_SEED = int(os.environ.get("FUZZ_FIRST_SEED", "20000"))
 SOCKET_STREAMS = 20
 TOOLS = [
     {"type": "function", "name": name, "parameters": {"type": "object", "properties": {}}} for name in ("look", "find")
@@ -90,11 +89,6 @@ def make_settings(dialect: Dialect, **given: Any) -> ProviderSettings:
     return ProviderSettings(api=dialect, model="m", api_key_env=None, needs_key=False, retry_base_s=0.0, **given)
 
 
-def good_text(dialect: Dialect, text: str) -> list[bytes]:
-    answer = build_answer(dialect, read_entry({"text": text}, "entry"), {"model": "m"}, 10)
-    return [frame.data for frame in answer.frames]
-
-
 class Play:
     """
     One mutated stream in one session, and everything that must hold around it.
@@ -131,7 +125,8 @@ class Play:
         """
         One turn to its end, its calls answered the moment they are announced.
         """
-        sent = self.session.send(read_events({"type": "message", "data": {"content": text}, "tools": TOOLS}))
+        message: Any = read_events({"type": "message", "data": {"content": text}, "tools": TOOLS})
+        sent = self.session.send(message)
         async with asyncio.timeout(WAIT_S):
             while self.session.transcript.current == sent.response_id:
                 for call_id in list(self.session.transcript.open_calls):
@@ -207,7 +202,8 @@ async def test_good_stream_says_the_same_in_whatever_pieces_it_comes(dialect: Di
             upstream.answers[:] = [pieces, *[good_text(dialect, "Good.")] * 2]
             session = harness.create(read_create({}, 0))
             follower = session.follow("0")
-            session.send(read_events({"type": "message", "data": {"content": "x"}}))
+            message: Any = read_events({"type": "message", "data": {"content": "x"}})
+            session.send(message)
             async with asyncio.timeout(WAIT_S):
                 while session.response_id is not None:
                     await follower.take()

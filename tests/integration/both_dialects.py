@@ -1,6 +1,6 @@
 """
-A server whose two providers speak one dialect each to one mock model server, which keeps the bytes of what it was asked.
-Both in threads, on real sockets.
+A server whose two providers speak one dialect each to one mock model server, which keeps the bytes of what it was
+asked. Both in threads, on real sockets.
 """
 
 from __future__ import annotations

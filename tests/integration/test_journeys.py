@@ -1,6 +1,6 @@
 """
-Tool turns over real sockets: server and mock model server in threads, results posted from other threads the instant their
-frames are read.
+Tool turns over real sockets: server and mock model server in threads, results posted from other threads the instant
+their frames are read.
 
 Nothing is lost and nothing is stuck: every call is answered once, there is one model call per round, and STRICT refuses
 none. The short form stands in the suite. The full form, as many turns as the variable says, with its figures::

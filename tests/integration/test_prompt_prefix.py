@@ -16,7 +16,7 @@ import pytest
 from agent_harness.testing.strict import Dialect
 from tests.integration.both_dialects import DIALECTS, Servers, Talk, serve_both
 
-PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
 
 
 @pytest.fixture(scope="module")

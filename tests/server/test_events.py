@@ -92,13 +92,26 @@ async def test_both_shapes_of_a_function_are_taken(serve):
     api = await serve(say("hi"))
     talk = await api.open()
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
-    flat = {"type": "function", "name": "flat", "description": "d", "parameters": schema, "strict": True, "timeout_s": 3}
+    flat = {
+        "type": "function",
+        "name": "flat",
+        "description": "d",
+        "parameters": schema,
+        "strict": True,
+        "timeout_s": 3,
+    }
     inner = {"name": "nested", "description": "d", "parameters": schema, "strict": True}
     bare = {"type": "function", "function": {"name": "bare"}}
     await talk.turn(tools=[flat, {"type": "function", "function": inner, "timeout_s": 4.5}, bare])
     first, second, third = api.model.requests[0].tools
     for one, name, timeout in ((first, "flat", 3), (second, "nested", 4.5)):
-        assert (one.name, one.description, dict(one.parameters), one.strict, one.timeout_s) == (name, "d", schema, True, timeout)
+        assert (one.name, one.description, dict(one.parameters), one.strict, one.timeout_s) == (
+            name,
+            "d",
+            schema,
+            True,
+            timeout,
+        )
     assert (third.name, third.strict, third.timeout_s) == ("bare", False, None)
 
 
@@ -204,7 +217,7 @@ BAD_TOOLS = [
 ]
 
 
-@pytest.mark.parametrize(("bad", "code", "param"), BAD_TOOLS)
+@pytest.mark.parametrize("bad, code, param", BAD_TOOLS)
 async def test_a_tool_that_cannot_be_offered_is_refused_with_its_path(serve, bad, code, param):
     api = await serve()
     talk = await api.open()

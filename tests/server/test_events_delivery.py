@@ -122,7 +122,14 @@ async def test_a_steered_message_enters_before_the_next_model_call_after_all_out
     assert types(frames).count("response.completed") == 1
     told = [frame.data["item"]["status"] for frame in frames if entered(steered["item_id"])(frame)]
     assert told == ["queued", "completed"]
-    assert [item.get("call_id", item.get("content")) for item in heard(api.model, 1)] == ["first", "c1", "c2", "c1", "c2", "hurry"]
+    assert [item.get("call_id", item.get("content")) for item in heard(api.model, 1)] == [
+        "first",
+        "c1",
+        "c2",
+        "c1",
+        "c2",
+        "hurry",
+    ]
     assert [item["type"] for item in await talk.items()].count("message") == 3
     assert (await talk.snapshot())["queued"] == []
 
@@ -188,7 +195,12 @@ async def test_a_steered_message_enters_a_failing_turn_before_its_end_and_starts
     await talk.stream.until(entered(steered["item_id"]))
     gate.set()
     frames = await talk.stream.until_status("failed")
-    assert types(frames)[-4:] == ["response.output_item.done", "session.item", "response.failed", "session.status failed"]
+    assert types(frames)[-4:] == [
+        "response.output_item.done",
+        "session.item",
+        "response.failed",
+        "session.status failed",
+    ]
     assert frames[-3].data["item"]["id"] == steered["item_id"] and frames[-3].data["item"]["status"] == "completed"
     snapshot = await talk.snapshot()
     assert snapshot["queued"] == [] and len(api.model.requests) == 1
@@ -209,6 +221,21 @@ async def test_a_steered_message_enters_an_interrupted_turn_before_its_end_and_s
     assert len(api.model.requests) == 1 and (await talk.snapshot())["queued"] == []
     await talk.turn("next")
     assert "also" in said(api.model, 1) and said(api.model, 1)[-1] == "next"
+
+
+async def test_a_message_steered_into_a_turn_at_the_bound_of_its_model_calls_enters_it_and_starts_none(serve):
+    gate = asyncio.Event()
+    api = await serve(held(gate), say("next"))
+    talk = await api.open(agent={"max_model_calls": 1})
+    await talk.send("first")
+    steered = await talk.send("also", delivery="steer")
+    await talk.stream.until(entered(steered["item_id"]))
+    gate.set()
+    frames = await talk.stream.until_status("idle")
+    assert types(frames)[-3:] == ["session.item", "response.incomplete", "session.status idle"]
+    assert frames[-2].data["response"]["incomplete_details"] == {"reason": "max_model_calls"}
+    await talk.turn("next")
+    assert said(api.model, 1) == ["first", "partial", "also", "next"]
 
 
 async def test_a_steered_message_does_not_overtake_the_queue_nor_the_queue_it(serve):

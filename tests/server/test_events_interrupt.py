@@ -98,8 +98,11 @@ async def test_an_interrupt_closes_open_calls_with_one_harness_output_each(serve
     assert types(frames)[-3:] == ["session.item", "response.cancelled", "session.status idle"]
     done = [frame.data["item"] for frame in frames if frame.event == "response.output_item.done"][2:]
     assert [(item["type"], item["call_id"]) for item in done] == [
-        ("function_call", "c1"), ("function_call_output", "c1"), ("function_call", "c3"), ("function_call_output", "c3"),
-    ]  # fmt: skip
+        ("function_call", "c1"),
+        ("function_call_output", "c1"),
+        ("function_call", "c3"),
+        ("function_call_output", "c3"),
+    ]
     await talk.turn("next")
     sent = heard(api.model, 1)
     assert [item.get("call_id") for item in sent] == [None, "c1", "c2", "c3", "c1", "c2", "c3", None, None]
@@ -186,7 +189,9 @@ async def test_an_interrupt_before_the_first_delta_leaves_no_answer(serve):
 
 async def test_an_interrupt_in_the_middle_of_arguments_leaves_an_unsent_call(serve):
     gate = asyncio.Event()
-    api = await serve(held(gate, ItemAdded(0, "function_call", "c1", "look_up"), ArgumentsDelta(0, '{"wid')), say("next"))
+    api = await serve(
+        held(gate, ItemAdded(0, "function_call", "c1", "look_up"), ArgumentsDelta(0, '{"wid')), say("next")
+    )
     talk = await api.open()
     await talk.send("first", tools=[TOOL])
     await talk.stream.until("response.function_call_arguments.delta")
@@ -202,7 +207,9 @@ async def test_an_interrupt_in_the_middle_of_arguments_leaves_an_unsent_call(ser
 
 async def test_an_interrupt_of_the_second_model_call_keeps_the_first_round(serve):
     gate = asyncio.Event()
-    api = await serve(call("look_up", LOOK, "c1"), held(gate, ItemAdded(0, "message"), TextDelta(0, "par")), say("next"))
+    api = await serve(
+        call("look_up", LOOK, "c1"), held(gate, ItemAdded(0, "message"), TextDelta(0, "par")), say("next")
+    )
     talk = await api.open()
     await talk.park()
     await talk.result("c1", "blue")

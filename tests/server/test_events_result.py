@@ -8,7 +8,7 @@ import json
 import aiohttp
 import pytest
 
-from agent_harness.llm.base import ArgumentsDelta, Ended, ItemAdded, ItemDone
+from agent_harness.llm.base import Ended
 from agent_harness.llm.scripted import Step, call, say
 from tests.support import TOOL, heard, types
 
@@ -202,9 +202,7 @@ async def test_a_lone_surrogate_is_refused_and_the_call_stays_open(serve, text):
     talk = await parked(serve, "c1")
     before = await talk.raw()
     body = f'{{"type":"function_call_output","data":{{"call_id":"c1","output":{text}}}}}'
-    answer = await talk.api.ask(
-        "POST", f"{talk.path}/events", data=body, headers={"Content-Type": "application/json"}
-    )
+    answer = await talk.api.ask("POST", f"{talk.path}/events", data=body, headers={"Content-Type": "application/json"})
     assert answer.status == 400 and answer.body["error"]["type"] == "invalid_request_error"
     assert await talk.raw() == before
     await talk.result("c1", "\U0001f642")
@@ -216,7 +214,9 @@ async def test_a_large_output_is_taken_and_one_over_the_limit_leaves_the_call_op
     talk = await parked(serve, "c1", "c2")
     large = "x" * 1_572_864
     await talk.result("c1", large)
-    error = await talk.refused(output("c2", "x" * 10_000_001), status=413, code="request_too_large", param="data.output")
+    error = await talk.refused(
+        output("c2", "x" * 10_000_001), status=413, code="request_too_large", param="data.output"
+    )
     assert "10,000,000" in error["message"]
     await talk.result("c2", "y" * 10_000_000)
     (_, first), (_, second) = await done(talk)
@@ -260,7 +260,9 @@ async def test_a_result_posted_the_instant_its_call_is_read_is_never_lost(serve)
     await talk.send(tools=[TOOL])
     for _ in range(rounds):
         for _ in range(2):
-            (*_, frame) = await talk.stream.until(lambda frame: frame.data.get("item", {}).get("status") == "action_required")
+            (*_, frame) = await talk.stream.until(
+                lambda frame: frame.data.get("item", {}).get("status") == "action_required"
+            )
             await talk.result(frame.data["item"]["call_id"], "now")
     await talk.stream.until_status("idle")
     assert len(api.model.requests) == rounds + 1
@@ -271,7 +273,9 @@ async def test_a_call_of_a_cut_answer_is_unknown(serve):
     api = await serve(calls("c1") + Step((Ended("content_filter"),)), say("next"))
     talk = await api.open(agent={"tools": [TOOL]})
     frames = await talk.turn()
-    assert "incomplete" in [frame.data["item"]["status"] for frame in frames if frame.event == "response.output_item.done"]
+    assert "incomplete" in [
+        frame.data["item"]["status"] for frame in frames if frame.event == "response.output_item.done"
+    ]
     await talk.refused(output("c1"), status=404, code="unknown_call", param="data.call_id")
     await talk.turn()
     assert [item["type"] for item in heard(api.model, 1)] == ["message", "message"]
@@ -289,7 +293,9 @@ async def test_a_deadline_closes_the_call_and_a_late_result_is_told_so(serve):
     assert [call_id for call_id, _ in sent] == ["c1", "c2"]
     items = await talk.items()
     assert [item["status"] for item in items if item["type"] == "function_call"] == ["incomplete"] * 2
-    assert {(item["origin"], item["is_error"]) for item in items if item["type"] == "function_call_output"} == {("harness", True)}
+    assert {(item["origin"], item["is_error"]) for item in items if item["type"] == "function_call_output"} == {
+        ("harness", True)
+    }
     for call_id in ("c1", "c2"):
         error = await talk.refused(output(call_id), status=409, code="call_closed", param="data.call_id")
         assert error["closed_by"] == "deadline"
@@ -317,7 +323,13 @@ async def test_a_call_without_deadline_expires_never(serve):
 
 
 @pytest.mark.parametrize(
-    "step", [call("nope", "{}", "c1"), call("look_up", "[1]", "c1"), call("look_up", '{"a":', "c1"), call("a\nevent: x", "{}", "c1")]
+    "step",
+    [
+        call("nope", "{}", "c1"),
+        call("look_up", "[1]", "c1"),
+        call("look_up", '{"a":', "c1"),
+        call("a\nevent: x", "{}", "c1"),
+    ],
 )
 async def test_a_call_the_harness_answers_itself_is_closed_by_the_harness(serve, step):
     api = await serve(step, say("sorry"))
@@ -348,6 +360,8 @@ async def test_a_result_may_come_over_another_connection(serve):
     talk = await parked(serve, "c1")
     url = talk.api.client.make_url(f"{talk.path}/events")
     async with aiohttp.ClientSession() as other:
-        async with other.post(url, data=json.dumps(output("c1")), headers={"Content-Type": "application/json"}) as answer:
+        async with other.post(
+            url, data=json.dumps(output("c1")), headers={"Content-Type": "application/json"}
+        ) as answer:
             assert answer.status == 202
     assert await done(talk) == [("c1", "ok")]

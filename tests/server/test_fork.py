@@ -46,7 +46,10 @@ async def test_a_fork_has_everything_settled_under_new_ids(serve):
     copied = Talk(talk.api, copy["id"])
     assert (await talk.api.get(f"{copied.path}/responses"))["data"] == []
     await copied.turn("again")
-    assert heard(talk.api.model, 2)[:4] == [*heard(talk.api.model, 1), {"type": "message", "role": "assistant", "content": "blue"}]
+    assert heard(talk.api.model, 2)[:4] == [
+        *heard(talk.api.model, 1),
+        {"type": "message", "role": "assistant", "content": "blue"},
+    ]
     assert await talk.raw() == before
 
 
@@ -107,7 +110,9 @@ async def test_a_fork_of_a_parked_turn_closes_its_calls_and_the_source_stays_par
 
 async def test_a_fork_of_a_running_answer_leaves_out_what_is_in_progress_or_queued(serve):
     gate = asyncio.Event()
-    api = await serve(Step((ItemAdded(0, "message"), TextDelta(0, "par"), gate, ItemDone(0))), say("fork"), say("queued"))
+    api = await serve(
+        Step((ItemAdded(0, "message"), TextDelta(0, "par"), gate, ItemDone(0))), say("fork"), say("queued")
+    )
     talk = await api.open()
     await talk.send("first")
     queued = await talk.send("second")

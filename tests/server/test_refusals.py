@@ -3,6 +3,7 @@ Bodies and query parameters that are refused: exact code, status and path, and n
 """
 
 import io
+from typing import Any
 
 import pytest
 
@@ -17,13 +18,28 @@ def nested(depth: int) -> bytes:
 
 
 BROKEN = [
-    b"", b"{", b"{]", b"nul", b"{'a': 1}", b'{"a": 1,}', b"\xff\xfe{}", b'{"type": "mess\xe9"}', b'{"type": "message"} x',
-    b'{"type":"message","data":{"content":"a\nb"}}', b'{"type":"message","data":{"content":NaN}}',
-    b'{"type":"message","data":{"content":"x"},"n":Infinity}', b'{"type":"message","data":{"content":-Infinity}}',
-    b'{"type":"message","data":{"content":"\\ud800"}}', b'{"type":"message","data":{"content":"\\udc00x"}}',
-    b'{"type":"message","data":{"content":"\xed\xa0\x80"}}', b'{"type":"message","data":{"content":"\\u12"}}',
-    b"\xef\xbb\xbf{", nested(100_000), b'{"n": 01}', b"// {}",
-]  # fmt: skip
+    b"",
+    b"{",
+    b"{]",
+    b"nul",
+    b"{'a': 1}",
+    b'{"a": 1,}',
+    b"\xff\xfe{}",
+    b'{"type": "mess\xe9"}',
+    b'{"type": "message"} x',
+    b'{"type":"message","data":{"content":"a\nb"}}',
+    b'{"type":"message","data":{"content":NaN}}',
+    b'{"type":"message","data":{"content":"x"},"n":Infinity}',
+    b'{"type":"message","data":{"content":-Infinity}}',
+    b'{"type":"message","data":{"content":"\\ud800"}}',
+    b'{"type":"message","data":{"content":"\\udc00x"}}',
+    b'{"type":"message","data":{"content":"\xed\xa0\x80"}}',
+    b'{"type":"message","data":{"content":"\\u12"}}',
+    b"\xef\xbb\xbf{",
+    nested(100_000),
+    b'{"n": 01}',
+    b"// {}",
+]
 
 
 def post(talk: Talk, **options):
@@ -59,6 +75,14 @@ async def test_a_body_that_is_no_strict_json_is_refused(serve):
     await finish(talk)
 
 
+def message(data: Any) -> dict[str, Any]:
+    return {"type": "message", "data": data}
+
+
+def result(data: Any) -> dict[str, Any]:
+    return {"type": "function_call_output", "data": data}
+
+
 MESSAGES = [
     ([], "invalid_value", None),
     ("x", "invalid_value", None),
@@ -73,26 +97,26 @@ MESSAGES = [
     ({"type": ["message"]}, "invalid_value", "type"),
     ({"type": {}}, "invalid_value", "type"),
     ({"type": "message"}, "missing_field", "data"),
-    ({"type": "message", "data": "x"}, "invalid_value", "data"),
-    ({"type": "message", "data": []}, "invalid_value", "data"),
-    ({"type": "message", "data": {}}, "missing_field", "data.content"),
-    ({"type": "message", "data": {"content": None}}, "invalid_value", "data.content"),
-    ({"type": "message", "data": {"content": 1}}, "invalid_value", "data.content"),
-    ({"type": "message", "data": {"content": True}}, "invalid_value", "data.content"),
-    ({"type": "message", "data": {"content": {}}}, "invalid_value", "data.content"),
-    ({"type": "message", "data": {"content": "x", "role": "assistant"}}, "invalid_value", "data.role"),
-    ({"type": "message", "data": {"content": "x", "role": 1}}, "invalid_value", "data.role"),
-    ({"type": "message", "data": {"content": "x", "id": "msg_1"}}, "unknown_field", "data.id"),
-    ({"type": "message", "data": {"content": ["x"]}}, "invalid_value", "data.content[0]"),
-    ({"type": "message", "data": {"content": [{}]}}, "missing_field", "data.content[0].type"),
-    ({"type": "message", "data": {"content": [{"type": "text", "text": "x"}]}}, "invalid_value", "data.content[0].type"),
-    ({"type": "message", "data": {"content": [{"type": ["input_text"]}]}}, "invalid_value", "data.content[0].type"),
-    ({"type": "message", "data": {"content": [{"type": "output_text", "text": "x"}]}}, "invalid_value", "data.content[0].type"),
-    ({"type": "message", "data": {"content": [{"type": "refusal", "refusal": "x"}]}}, "invalid_value", "data.content[0].type"),
-    ({"type": "message", "data": {"content": [{"type": "input_text"}]}}, "missing_field", "data.content[0].text"),
-    ({"type": "message", "data": {"content": [{"type": "input_text", "text": 1}]}}, "invalid_value", "data.content[0].text"),
-    ({"type": "message", "data": {"content": [{"type": "input_text", "text": "x", "a": 1}]}}, "unknown_field", "data.content[0].a"),
-    ({"type": "message", "data": {"content": [{"type": "input_text", "text": "x"}, {"type": "input_image", "image_url": 1}]}},
+    (message("x"), "invalid_value", "data"),
+    (message([]), "invalid_value", "data"),
+    (message({}), "missing_field", "data.content"),
+    (message({"content": None}), "invalid_value", "data.content"),
+    (message({"content": 1}), "invalid_value", "data.content"),
+    (message({"content": True}), "invalid_value", "data.content"),
+    (message({"content": {}}), "invalid_value", "data.content"),
+    (message({"content": "x", "role": "assistant"}), "invalid_value", "data.role"),
+    (message({"content": "x", "role": 1}), "invalid_value", "data.role"),
+    (message({"content": "x", "id": "msg_1"}), "unknown_field", "data.id"),
+    (message({"content": ["x"]}), "invalid_value", "data.content[0]"),
+    (message({"content": [{}]}), "missing_field", "data.content[0].type"),
+    (message({"content": [{"type": "text", "text": "x"}]}), "invalid_value", "data.content[0].type"),
+    (message({"content": [{"type": ["input_text"]}]}), "invalid_value", "data.content[0].type"),
+    (message({"content": [{"type": "output_text", "text": "x"}]}), "invalid_value", "data.content[0].type"),
+    (message({"content": [{"type": "refusal", "refusal": "x"}]}), "invalid_value", "data.content[0].type"),
+    (message({"content": [{"type": "input_text"}]}), "missing_field", "data.content[0].text"),
+    (message({"content": [{"type": "input_text", "text": 1}]}), "invalid_value", "data.content[0].text"),
+    (message({"content": [{"type": "input_text", "text": "x", "a": 1}]}), "unknown_field", "data.content[0].a"),
+    (message({"content": [{"type": "input_text", "text": "x"}, {"type": "input_image", "image_url": 1}]}),
      "invalid_value", "data.content[1].image_url"),
     (user("x", delivery="now"), "invalid_value", "delivery"),
     (user("x", delivery=1), "invalid_value", "delivery"),
@@ -100,20 +124,20 @@ MESSAGES = [
     (user("x", tools="x"), "invalid_tool", "tools"),
     (user("x", tools=[TOOL, TOOL]), "invalid_tool", "tools[1].name"),
     (user("x", tool_choice="sometimes"), "invalid_value", "tool_choice"),
-    ({"type": "function_call_output", "data": {"output": "x"}}, "missing_field", "data.call_id"),
-    ({"type": "function_call_output", "data": {"call_id": "c1"}}, "missing_field", "data.output"),
-    ({"type": "function_call_output", "data": {"call_id": 1, "output": "x"}}, "invalid_value", "data.call_id"),
-    ({"type": "function_call_output", "data": {"call_id": None, "output": "x"}}, "invalid_value", "data.call_id"),
-    ({"type": "function_call_output", "data": {"call_id": "c1", "output": 1}}, "invalid_value", "data.output"),
-    ({"type": "function_call_output", "data": {"call_id": "c1", "output": True}}, "invalid_value", "data.output"),
-    ({"type": "function_call_output", "data": {"call_id": "c1", "output": {"a": 1}}}, "invalid_value", "data.output"),
-    ({"type": "function_call_output", "data": {"call_id": "c1", "output": ["x"]}}, "invalid_value", "data.output[0]"),
-    ({"type": "function_call_output", "data": {"call_id": "c1", "output": [{"type": "output_text", "text": "x"}]}},
+    (result({"output": "x"}), "missing_field", "data.call_id"),
+    (result({"call_id": "c1"}), "missing_field", "data.output"),
+    (result({"call_id": 1, "output": "x"}), "invalid_value", "data.call_id"),
+    (result({"call_id": None, "output": "x"}), "invalid_value", "data.call_id"),
+    (result({"call_id": "c1", "output": 1}), "invalid_value", "data.output"),
+    (result({"call_id": "c1", "output": True}), "invalid_value", "data.output"),
+    (result({"call_id": "c1", "output": {"a": 1}}), "invalid_value", "data.output"),
+    (result({"call_id": "c1", "output": ["x"]}), "invalid_value", "data.output[0]"),
+    (result({"call_id": "c1", "output": [{"type": "output_text", "text": "x"}]}),
      "invalid_value", "data.output[0].type"),
-    ({"type": "function_call_output", "data": {"call_id": "c1", "output": "x", "is_error": "no"}}, "invalid_value", "data.is_error"),
-    ({"type": "function_call_output", "data": {"call_id": "c1", "output": "x", "is_error": 0}}, "invalid_value", "data.is_error"),
-    ({"type": "function_call_output", "data": {"call_id": "c1", "output": "x", "name": "f"}}, "unknown_field", "data.name"),
-    ({"type": "function_call_output", "data": {"call_id": "c1", "output": "x"}, "tools": []}, "unknown_field", "tools"),
+    (result({"call_id": "c1", "output": "x", "is_error": "no"}), "invalid_value", "data.is_error"),
+    (result({"call_id": "c1", "output": "x", "is_error": 0}), "invalid_value", "data.is_error"),
+    (result({"call_id": "c1", "output": "x", "name": "f"}), "unknown_field", "data.name"),
+    (result({"call_id": "c1", "output": "x"}) | {"tools": []}, "unknown_field", "tools"),
     ({"type": "interrupt", "data": {"clear_queue": 1}}, "invalid_value", "data.clear_queue"),
     ({"type": "interrupt", "data": {"clear_queue": "true"}}, "invalid_value", "data.clear_queue"),
     ({"type": "interrupt", "data": {"response_id": 1}}, "invalid_value", "data.response_id"),
@@ -143,13 +167,35 @@ async def test_null_for_an_optional_key_of_an_event_means_absent(serve):
 
 
 AGENTS = [
-    ("name", 1), ("model", 1), ("model", True), ("provider", []), ("instructions", {}), ("tool_choice", 1),
-    ("parallel_tool_calls", 1), ("parallel_tool_calls", "true"), ("temperature", "0"), ("temperature", True),
-    ("top_p", []), ("max_output_tokens", 1.0), ("max_output_tokens", 1.5), ("max_output_tokens", 0),
-    ("max_output_tokens", 10**30), ("max_output_tokens", -(10**30)), ("max_output_tokens", "1"), ("max_output_tokens", True),
-    ("reasoning", "high"), ("text", []), ("max_model_calls", 0), ("max_model_calls", -1), ("max_model_calls", 2.0),
-    ("max_model_calls", "3"), ("tool_timeout_s", 0), ("tool_timeout_s", -1), ("tool_timeout_s", "60"), ("tool_timeout_s", True),
-]  # fmt: skip
+    ("name", 1),
+    ("model", 1),
+    ("model", True),
+    ("provider", []),
+    ("instructions", {}),
+    ("tool_choice", 1),
+    ("parallel_tool_calls", 1),
+    ("parallel_tool_calls", "true"),
+    ("temperature", "0"),
+    ("temperature", True),
+    ("top_p", []),
+    ("max_output_tokens", 1.0),
+    ("max_output_tokens", 1.5),
+    ("max_output_tokens", 0),
+    ("max_output_tokens", 10**30),
+    ("max_output_tokens", -(10**30)),
+    ("max_output_tokens", "1"),
+    ("max_output_tokens", True),
+    ("reasoning", "high"),
+    ("text", []),
+    ("max_model_calls", 0),
+    ("max_model_calls", -1),
+    ("max_model_calls", 2.0),
+    ("max_model_calls", "3"),
+    ("tool_timeout_s", 0),
+    ("tool_timeout_s", -1),
+    ("tool_timeout_s", "60"),
+    ("tool_timeout_s", True),
+]
 
 
 async def test_types_of_agent_fields_are_strict(serve):
@@ -218,8 +264,8 @@ async def test_bad_flags_are_refused_and_unknown_query_parameters_ignored(serve)
         await api.refused("POST", path, json=user("x"), status=400, code="invalid_value", param="stream")
         path = f"{talk.path}/stream?until={value}"
         await api.refused("GET", path, status=400, code="invalid_value", param="until")
-    for body in ({"type": "interrupt"}, {"events": [{"type": "function_call_output", "data": {"call_id": "c1", "output": ""}}]},
-                 {"type": "function_call_output", "data": {"call_id": "c1", "output": ""}}):  # fmt: skip
+    empty = result({"call_id": "c1", "output": ""})
+    for body in ({"type": "interrupt"}, {"events": [empty]}, empty):
         path = f"{talk.path}/events?stream=true"
         await api.refused("POST", path, json=body, status=400, code="invalid_value", param="stream")
     assert await talk.raw() == before == (await api.ask("GET", f"{talk.path}?colour=blue&x=%00&y=%ff")).raw

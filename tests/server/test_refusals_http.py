@@ -37,16 +37,41 @@ async def raw(api: Api, data: bytes) -> bytes:
 
 
 def plain(method: str, target: str, body: bytes = b"", *headers: str) -> bytes:
-    lines = [f"{method} {target} HTTP/1.1", "Host: x", "Connection: close", f"Content-Length: {len(body)}", *headers, "", ""]
+    lines = [
+        f"{method} {target} HTTP/1.1",
+        "Host: x",
+        "Connection: close",
+        f"Content-Length: {len(body)}",
+        *headers,
+        "",
+        "",
+    ]
     return "\r\n".join(lines).encode("latin-1") + body
 
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/v1", "/v1/", "/v1/sessions/", "/v1/session", "/V1/sessions", "/v2/sessions", "/sessions", "/healthz", "/health/",
-     "/v1/sessions/sess_x/nope", "/v1/sessions/sess_x/items/msg_1", "/v1/sessions/sess_x/responses/a/b",
-     "/v1/responses", "/v1/chat/completions", "/favicon.ico", "/%00", "/%ff"],
-)  # fmt: skip
+    [
+        "/",
+        "/v1",
+        "/v1/",
+        "/v1/sessions/",
+        "/v1/session",
+        "/V1/sessions",
+        "/v2/sessions",
+        "/sessions",
+        "/healthz",
+        "/health/",
+        "/v1/sessions/sess_x/nope",
+        "/v1/sessions/sess_x/items/msg_1",
+        "/v1/sessions/sess_x/responses/a/b",
+        "/v1/responses",
+        "/v1/chat/completions",
+        "/favicon.ico",
+        "/%00",
+        "/%ff",
+    ],
+)
 async def test_a_path_that_is_none_is_answered_in_the_error_shape(serve, path):
     api = await serve()
     for method in ("GET", "POST", "DELETE", "PUT"):
@@ -76,9 +101,29 @@ async def test_an_unknown_session_is_not_found_on_every_route(serve):
 
 @pytest.mark.parametrize(
     "name",
-    ["..%2f..%2fx", "a%2fb", "a%5cb", "a\\b", "%2e", "%2e%2e", "x%00", "x%0d%0aSet-Cookie:%20y", "x%0aSet-Cookie:y", "s" * 20_000,
-     "%ff%fe", "%F0%9F%99%82", "%7Bsession_id%7D", "sess_%3Cscript%3E", "%20", "%E2%80%A8", "..;", "%252e%252e", "a%3Fb", "a%23b"],
-)  # fmt: skip
+    [
+        "..%2f..%2fx",
+        "a%2fb",
+        "a%5cb",
+        "a\\b",
+        "%2e",
+        "%2e%2e",
+        "x%00",
+        "x%0d%0aSet-Cookie:%20y",
+        "x%0aSet-Cookie:y",
+        "s" * 20_000,
+        "%ff%fe",
+        "%F0%9F%99%82",
+        "%7Bsession_id%7D",
+        "sess_%3Cscript%3E",
+        "%20",
+        "%E2%80%A8",
+        "..;",
+        "%252e%252e",
+        "a%3Fb",
+        "a%23b",
+    ],
+)
 async def test_odd_session_ids_are_not_found_and_never_reflected_in_headers(serve, name):
     """B162."""
     api = await serve()
@@ -90,7 +135,9 @@ async def test_odd_session_ids_are_not_found_and_never_reflected_in_headers(serv
         assert not any("script" in value or "sess_" in value for value in answer.headers.values())
 
 
-@pytest.mark.parametrize("target", ["/v1/sessions/../../x", "/v1/sessions/./items", "/v1/sessions/../sessions/x", "http://x/nope"])
+@pytest.mark.parametrize(
+    "target", ["/v1/sessions/../../x", "/v1/sessions/./items", "/v1/sessions/../sessions/x", "http://x/nope"]
+)
 async def test_paths_with_dots_reach_no_session(serve, target):
     """B162, not tidied up by the client."""
     api = await serve()
@@ -99,22 +146,39 @@ async def test_paths_with_dots_reach_no_session(serve, target):
     assert strict_json(answer.partition(b"\r\n\r\n")[2])["error"]["code"] in ("unknown_path", "unknown_session")
 
 
-@pytest.mark.parametrize("media", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx",
-                                   "text/json", "", "application/xml; charset=utf-8"])  # fmt: skip
+@pytest.mark.parametrize(
+    "media",
+    [
+        None,
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+        "application/jsonx",
+        "text/json",
+        "",
+        "application/xml; charset=utf-8",
+    ],
+)
 async def test_a_body_of_another_media_type_is_refused(serve, media):
     api = await serve()
     talk = await api.open()
     body = json.dumps(user("x")).encode()
     headers = {"Content-Type": media} if media is not None else {}
     skip = {"skip_auto_headers": ["Content-Type"]} if media is None else {}
-    for method, path in (("POST", f"{talk.path}/events"), ("POST", "/v1/sessions"), ("PATCH", talk.path), ("POST", f"{talk.path}/fork")):
-        await api.refused(
-            method, path, data=body, headers=headers, **skip, status=415, code="unsupported_media_type"
-        )
+    for method, path in (
+        ("POST", f"{talk.path}/events"),
+        ("POST", "/v1/sessions"),
+        ("PATCH", talk.path),
+        ("POST", f"{talk.path}/fork"),
+    ):
+        await api.refused(method, path, data=body, headers=headers, **skip, status=415, code="unsupported_media_type")
     assert (await talk.snapshot())["seq"] == 0
 
 
-@pytest.mark.parametrize("media", ["application/json", "application/json; charset=utf-8", "Application/JSON", "application/json;charset=UTF-8"])
+@pytest.mark.parametrize(
+    "media",
+    ["application/json", "application/json; charset=utf-8", "Application/JSON", "application/json;charset=UTF-8"],
+)
 async def test_json_is_taken_with_and_without_charset(serve, media):
     api = await serve()
     answer = await api.ask("POST", "/v1/sessions", data=b"{}", headers={"Content-Type": media})

@@ -31,7 +31,9 @@ async def test_an_empty_body_makes_an_idle_session_of_the_default_model(serve):
         assert list(body) == SNAPSHOT
         assert body["id"].startswith("sess_") and body["object"] == "session" and body["status"] == "idle"
         assert isinstance(body["created_at"], int) and body["created_at"] == body["updated_at"]
-        assert body["metadata"] == {} and body["required_actions"] == [] and body["queued"] == [] and body["items"] == []
+        assert (
+            body["metadata"] == {} and body["required_actions"] == [] and body["queued"] == [] and body["items"] == []
+        )
         assert body["response_id"] is body["usage"] is body["last_error"] is None
         assert body["seq"] == 0
         assert body["agent"]["max_model_calls"] == 50 and body["agent"]["tool_timeout_s"] == 3600
@@ -140,7 +142,7 @@ async def test_the_call_id_of_a_past_call_is_not_taken_twice(serve):
 
 
 @pytest.mark.parametrize(
-    ("items", "code", "param"),
+    "items, code, param",
     [
         ([PAST[3]], "invalid_value", "items[0].call_id"),
         ([PAST[3], PAST[2]], "invalid_value", "items[0].call_id"),
@@ -189,7 +191,11 @@ async def test_a_snapshot_can_leave_its_items_out(serve):
     body = await api.create(items=PAST)
     short = await api.get(f"/v1/sessions/{body['id']}?include_items=false")
     assert list(short) == SNAPSHOT[:-1]
-    assert await api.get(f"/v1/sessions/{body['id']}?include_items=true") == body == await api.get(f"/v1/sessions/{body['id']}")
+    assert (
+        await api.get(f"/v1/sessions/{body['id']}?include_items=true")
+        == body
+        == await api.get(f"/v1/sessions/{body['id']}")
+    )
 
 
 async def test_sessions_are_listed_newest_first_in_pages_without_items(serve):

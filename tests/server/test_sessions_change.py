@@ -40,7 +40,7 @@ async def test_patch_with_null_brings_the_default_back(serve):
     api = await serve()
     agent = {"name": "clerk", "temperature": 0.5, "tools": [TOOL], "max_model_calls": 7, "tool_choice": "none"}
     talk = await api.open(agent=agent, metadata={"a": "1", "b": "2"})
-    after = await patch(talk, agent={name: None for name in agent}, metadata={"a": None, "never": None})
+    after = await patch(talk, agent=dict.fromkeys(agent), metadata={"a": None, "never": None})
     assert after["agent"] == (await api.create())["agent"]
     assert after["metadata"] == {"b": "2"}
 
@@ -50,7 +50,12 @@ async def test_patch_publishes_agent_and_metadata_whole(serve):
     talk = await api.open(agent={"name": "clerk"}, metadata={"a": "1"})
     after = await patch(talk, metadata={"b": "2"})
     (frame,) = await talk.stream.until("session.updated")
-    assert frame.data == {"type": "session.updated", "seq": 1, "agent": after["agent"], "metadata": {"a": "1", "b": "2"}}
+    assert frame.data == {
+        "type": "session.updated",
+        "seq": 1,
+        "agent": after["agent"],
+        "metadata": {"a": "1", "b": "2"},
+    }
     assert frame.id == 1
 
 
@@ -90,7 +95,7 @@ async def test_an_empty_patch_changes_nothing(serve):
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "param"),
+    "body, code, param",
     [
         ({"name": "x"}, "unknown_field", "name"),
         ({"agent": {"nme": "x"}}, "unknown_field", "agent.nme"),
@@ -124,9 +129,17 @@ async def delete(talk: Talk) -> None:
 async def check_gone(talk: Talk) -> None:
     api = talk.api
     for method, tail in (
-        ("GET", ""), ("PATCH", ""), ("DELETE", ""), ("GET", "/items"), ("GET", "/responses"), ("GET", "/responses/resp_x"),
-        ("GET", "/request"), ("POST", "/fork"), ("POST", "/events"), ("GET", "/stream"),
-    ):  # fmt: skip
+        ("GET", ""),
+        ("PATCH", ""),
+        ("DELETE", ""),
+        ("GET", "/items"),
+        ("GET", "/responses"),
+        ("GET", "/responses/resp_x"),
+        ("GET", "/request"),
+        ("POST", "/fork"),
+        ("POST", "/events"),
+        ("GET", "/stream"),
+    ):
         body = {"json": {}} if method in ("PATCH", "POST") else {}
         await api.refused(method, talk.path + tail, status=404, code="unknown_session", **body)
     assert talk.id not in [row["id"] for row in (await api.get("/v1/sessions"))["data"]]
@@ -154,8 +167,13 @@ async def test_a_running_turn_is_ended_by_delete(serve):
     await delete(talk)
     frames = await talk.stream.rest()
     assert types(frames) == [
-        "response.output_item.done", "session.item", "response.cancelled", "session.status idle", "session.deleted", DONE,
-    ]  # fmt: skip
+        "response.output_item.done",
+        "session.item",
+        "response.cancelled",
+        "session.status idle",
+        "session.deleted",
+        DONE,
+    ]
     assert frames[0].data["item"]["status"] == "incomplete"
     assert frames[0].data["item"]["content"][0]["text"] == "par"
     assert frames[2].data["response"]["id"] == sent["response_id"]

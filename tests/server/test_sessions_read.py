@@ -56,7 +56,10 @@ async def test_an_open_call_is_settled_and_listed(serve):
     api = await serve(call("look_up", '{"widget_id": 1}', "c1"), say("done"))
     talk = await api.open()
     await talk.park()
-    assert [item["status"] for item in (await api.get(f"{talk.path}/items"))["data"]] == ["completed", "action_required"]
+    assert [item["status"] for item in (await api.get(f"{talk.path}/items"))["data"]] == [
+        "completed",
+        "action_required",
+    ]
 
 
 async def test_turn_records_tell_how_each_turn_went(serve):
@@ -156,7 +159,12 @@ async def test_the_request_preview_is_the_next_call_and_changes_nothing(serve):
 
 async def test_the_preview_of_a_running_answer_leaves_out_what_is_in_progress(serve):
     gate = asyncio.Event()
-    parts = (ItemAdded(0, "function_call", "c1", "look_up"), ArgumentsDelta(0, '{"wid'), gate, ArgumentsDelta(0, 'get_id": 1}'))
+    parts = (
+        ItemAdded(0, "function_call", "c1", "look_up"),
+        ArgumentsDelta(0, '{"wid'),
+        gate,
+        ArgumentsDelta(0, 'get_id": 1}'),
+    )
     api = await serve(Step(parts), say("done"))
     talk = await api.open(agent={"tools": [TOOL]})
     await talk.send("look")

@@ -186,8 +186,8 @@ async def dial(talk: Talk, method: str, target: str, body: bytes = b"") -> socke
     sock = socket.socket()
     sock.setblocking(False)
     await loop.sock_connect(sock, (talk.api.client.host, talk.api.client.port))
-    head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    await loop.sock_sendall(sock, head.encode() + body)
+    head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    await loop.sock_sendall(sock, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     return sock
 
 
@@ -209,7 +209,9 @@ async def test_a_follower_that_leaves_cancels_nothing_and_logs_nothing(serve, ca
     middle = await dial(talk, "GET", f"{talk.path}/stream?after=0")
     await receive(middle, b"output_text.delta")
     before = await dial(talk, "GET", f"{talk.path}/stream")
-    posting = await dial(talk, "POST", f"{talk.path}/events?stream=true", json.dumps(user("and", delivery="steer")).encode())
+    posting = await dial(
+        talk, "POST", f"{talk.path}/events?stream=true", json.dumps(user("and", delivery="steer")).encode()
+    )
     await receive(posting, b"session.status")
     assert feed(talk).followers >= 3
     for sock in (before, middle, posting):
@@ -257,7 +259,9 @@ async def test_a_call_can_be_answered_after_its_follower_left(serve):
 
 async def test_a_client_that_gives_up_a_streamed_message_does_not_cancel_its_turn(serve):
     gate = asyncio.Event()
-    api = await serve(Step((ItemAdded(0, "message"), TextDelta(0, "par"), gate, TextDelta(0, "tial"), ItemDone(0))), say("two"))
+    api = await serve(
+        Step((ItemAdded(0, "message"), TextDelta(0, "par"), gate, TextDelta(0, "tial"), ItemDone(0))), say("two")
+    )
     talk = await api.open()
     first = await talk.send_streamed("first", tools=[TOOL])
     await first.until("response.output_text.delta")

@@ -99,8 +99,15 @@ async def test_a_frame_is_never_split_over_two_writes(serve):
 NASTY = [
     "a\u2028b\u2029c\x85d",
     '\n\ndata: {"type":"done"}\n\n',
-    "\r", "\r\n\r\n", "\x0b\x0c\x1c\x1d\x1e", "event: x\nid: 99\nretry: 1\n\n", ": ping\n", "\ufeff", "data: [DONE]\n\n", "🙂\0",
-]  # fmt: skip
+    "\r",
+    "\r\n\r\n",
+    "\x0b\x0c\x1c\x1d\x1e",
+    "event: x\nid: 99\nretry: 1\n\n",
+    ": ping\n",
+    "\ufeff",
+    "data: [DONE]\n\n",
+    "🙂\0",
+]
 
 
 @pytest.mark.parametrize("text", NASTY)
@@ -124,7 +131,9 @@ async def test_text_never_cuts_or_forges_a_frame(serve, text):
     seen = []
     for block in body.split("\n\n")[:-1]:
         lines = block.splitlines()
-        assert [line.partition(": ")[0] for line in lines] in (["event", "id", "data"], ["event", "retry", "data"]), lines
+        assert [line.partition(": ")[0] for line in lines] in (["event", "id", "data"], ["event", "retry", "data"]), (
+            lines
+        )
         data = strict_json(lines[-1].removeprefix("data: "))
         assert lines[0] == f"event: {data['type']}"
         seen.append(data["seq"])
@@ -190,7 +199,12 @@ async def test_every_frame_holds_its_type_and_only_item_and_status_events_carry_
     await talk.result("c1")
     await talk.stream.until_status("idle")
     for frame in talk.stream.frames:
-        dated = frame.event in ("session.item", "session.status", "response.output_item.added", "response.output_item.done")
+        dated = frame.event in (
+            "session.item",
+            "session.status",
+            "response.output_item.added",
+            "response.output_item.done",
+        )
         assert ("at" in frame.data) == dated, frame.event
         if dated:
             at = frame.data["at"]
@@ -203,7 +217,9 @@ async def test_a_long_output_is_one_line(serve):
     await talk.park()
     await talk.result("c1", "line\n" * 200_000)
     await talk.stream.until_status("idle")
-    (frame,) = [frame for frame in talk.stream.frames if frame.data.get("item", {}).get("type") == "function_call_output"]
+    (frame,) = [
+        frame for frame in talk.stream.frames if frame.data.get("item", {}).get("type") == "function_call_output"
+    ]
     assert len(frame.raw) > 1_000_000 and frame.raw.count(b"\n") == 2
 
 

@@ -112,7 +112,11 @@ async def test_the_stream_of_a_steered_message_holds_the_running_turn_from_then_
     assert opening.data["response_id"] == first["response_id"] and opening.data["queued"] == [opening.data["item_id"]]
     gate.set()
     frames = await stream.rest()
-    assert types(frames)[0] == "session.item" and types(frames)[-3:] == ["response.completed", "session.status idle", DONE]
+    assert types(frames)[0] == "session.item" and types(frames)[-3:] == [
+        "response.completed",
+        "session.status idle",
+        DONE,
+    ]
     assert "response.created" not in types(frames)
     await talk.stream.until_status("idle")
     assert [frame.id for frame in frames[:-1]] == list(range(frames[0].id, talk.stream.frames[-1].id + 1))

@@ -62,10 +62,20 @@ async def test_a_turn_with_one_client_tool_is_told_event_by_event_as_documented(
         assert set(shape(frames[index])) == set(fields), (index, frames[index].data)
     items = await talk.items()
     assert [frames[n].data["item"] for n in (0, 9, 10, 16)] == items
-    assert [item["id"] for item in items][0] == sent["item_id"]
+    assert next(item["id"] for item in items) == sent["item_id"]
     assert set(items[0]) == {"id", "type", "status", "response_id", "created_at", "role", "content", "origin"}
     assert set(items[1]) == {"id", "type", "status", "response_id", "created_at", "call_id", "name", "arguments"}
-    assert set(items[2]) == {"id", "type", "status", "response_id", "created_at", "call_id", "output", "is_error", "origin"}
+    assert set(items[2]) == {
+        "id",
+        "type",
+        "status",
+        "response_id",
+        "created_at",
+        "call_id",
+        "output",
+        "is_error",
+        "origin",
+    }
     running, waiting, resumed, idle = (frames[n].data for n in (1, 8, 11, 18))
     action = {"type": "function_call", "response_id": turn, "call_id": "c1", "name": "look_up", "arguments": LOOK}
     assert waiting["required_actions"] == [action | {"expires_at": waiting["required_actions"][0]["expires_at"]}]
@@ -73,15 +83,27 @@ async def test_a_turn_with_one_client_tool_is_told_event_by_event_as_documented(
         assert (each["response_id"], each["queued"], each["last_error"]) == (response_id, [], None)
         assert each is waiting or each["required_actions"] == []
     added, done = frames[3].data["item"], frames[7].data["item"]
-    assert (added["status"], added["arguments"], added["call_id"], added["name"]) == ("in_progress", "", "c1", "look_up")
+    assert (added["status"], added["arguments"], added["call_id"], added["name"]) == (
+        "in_progress",
+        "",
+        "c1",
+        "look_up",
+    )
     assert done == added | {"status": "action_required", "arguments": LOOK}
     assert frames[9].data["item"] == done | {"status": "completed"}
     assert "".join(frames[n].data["delta"] for n in (4, 5)) == frames[6].data["arguments"] == LOOK
     assert frames[12].data["item"]["status"] == "in_progress" and frames[12].data["item"]["content"] == []
-    assert [frames[n].data["delta"] for n in (13, 14)] == ["It is", " blue."] and frames[15].data["text"] == "It is blue."
+    assert [frames[n].data["delta"] for n in (13, 14)] == ["It is", " blue."] and frames[15].data[
+        "text"
+    ] == "It is blue."
     assert [frames[n].data["output_index"] for n in (3, 7, 9, 10, 12, 16)] == [0, 0, 0, 1, 2, 2]
     created, completed = frames[2].data["response"], frames[17].data["response"]
-    assert (created["id"], created["object"], created["status"], created["model"]) == (turn, "response", "in_progress", "m-1")
+    assert (created["id"], created["object"], created["status"], created["model"]) == (
+        turn,
+        "response",
+        "in_progress",
+        "m-1",
+    )
     assert created["completed_at"] is created["usage"] is created["error"] is created["incomplete_details"] is None
     assert completed == await api.get(f"{talk.path}/responses/{turn}")
     assert completed["status"] == "completed" and completed["usage"]["total_tokens"] == 12
@@ -120,7 +142,10 @@ async def test_a_call_the_harness_answers_is_told_at_its_place_and_never_announc
     talk = await api.open()
     await talk.park()
     frames = talk.stream.frames[-5:]
-    told = [(frame.data["item"]["type"], frame.data["item"]["call_id"], frame.data["item"]["status"]) for frame in frames[:4]]
+    told = [
+        (frame.data["item"]["type"], frame.data["item"]["call_id"], frame.data["item"]["status"])
+        for frame in frames[:4]
+    ]
     assert told == [
         ("function_call", "c1", "action_required"), ("function_call", "c2", "failed"),
         ("function_call_output", "c2", "completed"), ("function_call", "c3", "action_required"),
@@ -207,7 +232,10 @@ async def test_reasoning_refusals_and_retries_have_events_of_their_own(serve):
     assert (retrying["attempt"], retrying["delay_s"], retrying["reason"]) == (1, 0.5, "rate_limited")
     summary = by_type["response.reasoning_summary_text.done"]
     assert (summary["summary_index"], summary["text"], summary["output_index"]) == (0, "hmm", 0)
-    assert by_type["response.refusal.done"]["refusal"] == "I won't" and by_type["response.refusal.done"]["content_index"] == 0
+    assert (
+        by_type["response.refusal.done"]["refusal"] == "I won't"
+        and by_type["response.refusal.done"]["content_index"] == 0
+    )
     items = await talk.items()
     assert items[1]["type"] == "reasoning" and items[1]["summary"] == [{"type": "summary_text", "text": "hmm"}]
     assert items[2]["content"] == [{"type": "refusal", "refusal": "I won't"}]
@@ -278,10 +306,20 @@ async def test_each_turn_ends_with_one_terminal_event_and_one_status(serve):
     await talk.stream.until("response.cancelled")
     await talk.stream.until_status("idle")
     told = types(talk.stream.frames)
-    ends = [index for index, each in enumerate(told)
-            if each in ("response.completed", "response.failed", "response.incomplete", "response.cancelled")]  # fmt: skip
-    assert [told[index] for index in ends] == ["response.completed", "response.failed", "response.incomplete", "response.cancelled"]
-    assert [told[index + 1] for index in ends] == [f"session.status {each}" for each in ("idle", "failed", "idle", "idle")]
+    ends = [
+        index
+        for index, each in enumerate(told)
+        if each in ("response.completed", "response.failed", "response.incomplete", "response.cancelled")
+    ]
+    assert [told[index] for index in ends] == [
+        "response.completed",
+        "response.failed",
+        "response.incomplete",
+        "response.cancelled",
+    ]
+    assert [told[index + 1] for index in ends] == [
+        f"session.status {each}" for each in ("idle", "failed", "idle", "idle")
+    ]
     assert not any("output" in each for index in ends for each in told[index + 1 : index + 3])
 
 
@@ -298,4 +336,6 @@ async def test_output_index_counts_the_items_of_the_turn_over_all_its_model_call
         if frame.event in ("response.output_item.added", "response.output_item.done"):
             assert index.setdefault(frame.data["item"]["id"], frame.data["output_index"]) == frame.data["output_index"]
     assert sorted(index.values()) == list(range(6))
-    assert {frame.data["output_index"] for frame in await talk.turn() if frame.event == "response.output_item.done"} == {0}
+    assert {
+        frame.data["output_index"] for frame in await talk.turn() if frame.event == "response.output_item.done"
+    } == {0}
