@@ -30,6 +30,7 @@ from agent_harness.protocol.items import (
 )
 from agent_harness.protocol.results import find_repeated
 from agent_harness.protocol.tools import (
+    TOOLS_MAX,
     NamedChoice,
     clean_text,
     merge_tools,
