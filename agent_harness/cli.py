@@ -83,7 +83,7 @@ def providers() -> None:
 @click.option("--api", type=click.Choice(["responses", "chat"]), help="Wire dialect of the model server.")
 @click.option("--base-url", help="Its address up to and including /v1.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
-def check_provider(name: str | None, config: Path | None, as_json: bool, **flags: Any) -> None:
+def providers_check(name: str | None, config: Path | None, as_json: bool, **flags: Any) -> None:
     """
     Try what a harness needs of the provider NAME, and say which settings cure what its server does wrong.
 
@@ -175,17 +175,18 @@ async def _mock_llm(host: str, port: int) -> None:
 
 
 async def _check_provider(name: str | None, config: Path | None, as_json: bool, flags: dict[str, Any]) -> bool:
-    from agent_harness import providers_check as checking
+    from agent_harness import providers_report as reporting
+    from agent_harness.providers_check import check_provider, choose_provider
 
-    provider = checking.choose_provider(_load(config, {}), name, flags)
+    provider = choose_provider(_load(config, {}), name, flags)
 
     def tell(lines: list[str]) -> None:
         if not as_json:
             click.echo("\n".join(lines))
 
-    tell([checking.describe_provider(provider), ""])
-    report = await checking.check_provider(provider, lambda probe: tell(checking.describe_probe(probe)))
-    tell(checking.describe_check(report))
+    tell([reporting.describe_provider(provider), ""])
+    report = await check_provider(provider, lambda probe: tell(reporting.describe_probe(probe)))
+    tell(reporting.describe_check(report))
     if as_json:
-        click.echo(json.dumps(checking.report_json(report), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(reporting.report_json(report), indent=2, ensure_ascii=False))
     return report.is_fine

@@ -11,10 +11,13 @@ import attrs
 
 from agent_harness.protocol.agents import Agent
 from agent_harness.protocol.items import InputImage, InputText
-from agent_harness.protocol.tools import CALL_ID_MAX, NamedChoice
+from agent_harness.protocol.tools import CALL_ID_MAX, NamedChoice, ToolChoice
 from agent_harness.providers_talk import TOOL, ProbeFailed, Rest, Talk, Watched
 
-__all__ = ["PROBES", "Probe"]
+__all__ = ["CHOICES", "PROBES", "Probe"]
+
+CHOICES: tuple[ToolChoice, ...] = (NamedChoice(TOOL.name), "required", "auto")
+"""What brings a model to call the tool, the surest first."""
 
 OUTPUT_BOUND = 1024
 SMALL_BOUND = 16
@@ -55,30 +58,38 @@ async def _probe_bound(talk: Talk) -> list[str]:
 
 async def _call_tool(talk: Talk) -> list[str]:
     """
-    Bring the model to call the tool, by force if the server can.
+    Bring the model to call the tool, by force if the server can. A tool_choice that does not help is not tried again.
     """
-    text = "Use lookup_widget to find the color of widget 42."
-    says = ["tool_choice by name is followed."]
-    try:
-        rest = await talk.say(text, choice=NamedChoice(TOOL.name))
-    except ProbeFailed as failure:
-        if "tool_choice" not in failure.message:
-            raise
-        says = [f"tool_choice by name is refused ({failure.message}); agents must do with auto."]
-        rest = await talk.say(text, choice="auto")
-    if not rest.calls:
-        if any(talk.model.call_ids):
+    says: list[str] = []
+    while True:
+        choice = talk.choices[0]
+        name = choice if isinstance(choice, str) else "by name"
+        try:
+            rest = await talk.say("Use lookup_widget to find the color of widget 42.", choice=choice)
+            problem = f"is ignored: the server answered {rest.text[:80]!r}"
+        except ProbeFailed as failure:
+            if "tool_choice" not in failure.message or len(talk.choices) == 1:
+                raise
+            problem, rest = f"is refused: {failure.message}", Rest("failed", "", ())
+        if rest.calls:
+            return [*says, f"A tool_choice {name} brings the call.", *_describe_calls(talk.model)]
+        if talk.model.call_ids:
             raise ProbeFailed("unexpected", f"The call cannot be run: the turn ended {rest.status}.")
-        raise ProbeFailed("unexpected", f"The tool was never called; the server answered {rest.text[:80]!r}.")
-    if len(talk.model.call_ids) > 1:
-        says.append(f"The model made {len(talk.model.call_ids)} calls at once, although told to make one at a time.")
-    longest = max(map(len, talk.model.call_ids))
-    if not all(talk.model.call_ids):
+        if len(talk.choices) == 1:
+            raise ProbeFailed("unexpected", f"The tool was never called; the server answered {rest.text[:80]!r}.")
+        says.append(f"A tool_choice {name} {problem}.")
+        talk.choices.pop(0)
+
+
+def _describe_calls(model: Watched) -> list[str]:
+    says = []
+    if len(model.call_ids) > 1:
+        says.append(f"The model made {len(model.call_ids)} calls at once, although told to make one at a time.")
+    longest = max(map(len, model.call_ids))
+    if not all(model.call_ids):
         says.append("Calls come without ids; the harness makes them.")
     elif longest > CALL_ID_MAX:
-        says.append(
-            f"Call ids have {longest} characters, more than the {CALL_ID_MAX} allowed; the harness makes others."
-        )
+        says.append(f"Call ids have {longest} characters, over the {CALL_ID_MAX} allowed; the harness makes others.")
     return says
 
 

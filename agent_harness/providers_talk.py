@@ -130,11 +130,12 @@ class Rest:
 
 class Talk:
     """
-    One session with the server.
+    One session with the server. ``choices`` are the tool choices left to try; all talks of a check share them.
     """
 
-    def __init__(self, harness: Harness, model: Watched, agent: Agent) -> None:
+    def __init__(self, harness: Harness, model: Watched, agent: Agent, choices: list[ToolChoice]) -> None:
         self.model = model
+        self.choices = choices
         self._session: Session = harness.create(CreateSession(agent=agent))
         self._events = self._follow()
         self._turn_id = ""

@@ -123,7 +123,7 @@ def test_a_good_server_passes_every_probe(api: str) -> None:
 
     assert statuses(found) == dict.fromkeys(PROBES, "ok")
     assert (found["api"], found["model"], found["settings"], found["stopped"]) == (api, "mock", {}, None)
-    assert "tool_choice by name is followed." in says(found, "tool")
+    assert "A tool_choice by name brings the call." in says(found, "tool")
     assert "repeats its result" in says(found, "tool")
     assert "repeats the result of the turn before" in says(found, "recall")
     assert "Usage is reported" in says(found, "text")
@@ -303,11 +303,46 @@ def test_a_tool_that_is_never_called_is_told_with_what_to_start() -> None:
 
 def test_a_refused_tool_choice_is_told_and_auto_is_tried() -> None:
     words = "tool_choice: only auto is supported"
-    with serve(refuse_if(lambda body: isinstance(body.get("tool_choice"), dict), words)) as url:
+    with serve(refuse_if(lambda body: "tool_choice" in body and body["tool_choice"] != "auto", words)) as url:
         found = report(url)
 
     assert statuses(found) == dict.fromkeys(PROBES, "ok")
     assert words in says(found, "tool")
+    assert "A tool_choice auto brings the call." in says(found, "tool")
+
+
+def test_a_tool_choice_that_is_ignored_is_told_and_tried_once() -> None:
+    # llama.cpp's server takes the words of tool_choice and ignores a name.
+    asked = []
+
+    def spoil(path: str, body: Body) -> Body | None:
+        if not isinstance(body.get("tool_choice"), dict):
+            return None
+        asked.append(body)
+        return {"text": "I would rather not."}
+
+    with serve(spoil) as url:
+        found = report(url)
+
+    assert statuses(found) == dict.fromkeys(PROBES, "ok")
+    assert "A tool_choice by name is ignored: the server answered 'I would rather not.'." in says(found, "tool")
+    assert "A tool_choice required brings the call." in says(found, "tool")
+    assert len(asked) == 1
+
+
+def test_a_failure_that_does_not_come_again_is_told_and_cures_nothing() -> None:
+    seen: list[Body] = []
+
+    def spoil(path: str, body: Body) -> Body | None:
+        seen.append(body)
+        return {"refuse": "Something went wrong"} if len(seen) == 1 else None
+
+    with serve(spoil) as url:
+        found = report(url)
+
+    assert statuses(found)["text"] == "fail"
+    assert "passed when it was tried again" in says(found, "text")
+    assert found["settings"] == {}
 
 
 def test_a_refusal_of_strict_says_that_no_setting_helps() -> None:

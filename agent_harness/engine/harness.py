@@ -5,7 +5,7 @@ The harness: all sessions of one process, and the models they call.
 import asyncio
 import time
 import warnings
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from agent_harness.config import Limits
@@ -14,6 +14,7 @@ from agent_harness.errors import ModelError, NotFound, RateLimited, Unavailable
 from agent_harness.llm.base import Model
 from agent_harness.protocol.agents import Agent
 from agent_harness.protocol.commands import CreateSession, ForkSession
+from agent_harness.protocol.requests import read_create
 from agent_harness.protocol.seeding import copy_items, seed_transcript
 
 __all__ = ["Harness"]
@@ -107,6 +108,22 @@ class Harness:
         All sessions, oldest first.
         """
         return list(self._sessions.values())
+
+    async def create_session(
+        self,
+        agent: Mapping[str, Any] | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        items: Sequence[Mapping[str, Any]] = (),
+    ) -> Session:
+        """
+        Make a session in process; *agent* and *items* have the wire's shapes.
+
+        Raises:
+            RequestError: as for ``POST /v1/sessions``.
+        """
+        body = {"agent": agent, "metadata": metadata, "items": list(items)}
+        return self.create(read_create(body, int(time.time())))
 
     def create(self, command: CreateSession) -> Session:
         """

@@ -8,7 +8,7 @@ open or resolve, events are numbered and published (`Session.keep`). Handlers an
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -16,11 +16,12 @@ import attrs
 from agent_harness.engine.answer import preview_body
 from agent_harness.engine.notes import FAILED_CALL, INTERRUPTED_CALL, LATE_CALL, harness_output, interrupt_marker
 from agent_harness.engine.replies import Accepted, Interrupted, Sent
+from agent_harness.engine.running import ToolLike, run_message
 from agent_harness.engine.state import SessionState
 from agent_harness.engine.turn import TurnOver, run_turn
 from agent_harness.errors import Conflict, InvalidRequest, ModelError, RateLimited
 from agent_harness.protocol import events as said
-from agent_harness.protocol.commands import Interrupt, OutputData, SendMessage, UpdateSession
+from agent_harness.protocol.commands import Delivery, Interrupt, OutputData, SendMessage, UpdateSession
 from agent_harness.protocol.items import (
     FunctionCallOutput,
     InputText,
@@ -90,6 +91,26 @@ class Session(SessionState):
         self.keep(self.transcript.wait(waiting, turn))
         actions = self.transcript.required_actions()
         return Sent(queued=True, item_id=message.id, response_id=turn_id, seq=seq, waiting_for=actions)
+
+    def run(
+        self,
+        content: str | list[dict[str, Any]],
+        *,
+        tools: Iterable[ToolLike] = (),
+        tool_choice: str | Mapping[str, Any] | None = None,
+        delivery: Delivery = "queue",
+    ) -> AsyncIterator[said.Event]:
+        """
+        Send a message and yield its response's events, up to the status that closes it.
+
+        *tools* may hold Python functions: they run in process, several at once, and answer their calls. Calls of plain
+        definitions are answered by whoever sees them, with `submit`. Leaving the loop early cancels functions that run,
+        but not the turn: that is what `interrupt` is for.
+
+        Raises:
+            RequestError: the message was refused; as for `send`, or its shape is wrong.
+        """
+        return run_message(self, content, tools, tool_choice, delivery)
 
     def submit(self, results: Sequence[OutputData], params: Sequence[str]) -> list[Accepted]:
         """

@@ -9,7 +9,7 @@ from agent_harness.server import routes
 from agent_harness.server.idempotency import KeptAnswers
 from agent_harness.server.problems import answer_problems
 
-__all__ = ["HARNESS", "make_app"]
+__all__ = ["HARNESS", "init_app", "make_app"]
 
 HARNESS = routes.HARNESS
 """Where the application keeps its harness."""
@@ -36,6 +36,17 @@ def make_app(harness: Harness) -> web.Application:
     app.add_routes(routes.ROUTES)
     app.on_shutdown.append(_close_harness)
     return app
+
+
+def init_app(app: web.Application, harness: Harness, prefix: str = "/agents-backend") -> web.Application:
+    """
+    Serve *harness* below *prefix* in an application that exists. Its own routes and middlewares are left as they are; the
+    harness is closed when it shuts down. Returns the sub-application.
+    """
+    backend = make_app(harness)
+    app.add_subapp(prefix, backend)
+    app[HARNESS] = harness
+    return backend
 
 
 async def _close_harness(app: web.Application) -> None:

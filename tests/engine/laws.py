@@ -229,6 +229,7 @@ def check_snapshot(log: Sequence[Published], session: Session, first: Sequence[d
     told = [event for event in events if isinstance(event, said.SessionStatus)]
     last = (told[-1].status, told[-1].response_id) if told else ("idle", None)
     assert (shown["status"], shown["response_id"]) == last
+    assert shown["last_error"] == (to_wire(told[-1].last_error) if told and told[-1].last_error else None)
     needed = [item["call_id"] for item in shown["items"] if item.get("status") == "action_required"]
     assert [action["call_id"] for action in shown["required_actions"]] == needed
     assert (shown["status"] == "waiting") == bool(needed)
