@@ -194,9 +194,9 @@ class Connection:
             )
         except (aiohttp.InvalidURL, aiohttp.ClientSSLError) as error:
             raise ConnectionError(f"{self.base_url} cannot be used: {error}") from error
-        except _BROKEN as error:
+        except Again:
             self.check_open()
-            raise Again(error) from error
+            raise
         if response.status < 300:
             return response
         problem = read_problem(response.status, await self._read(response))
@@ -264,8 +264,22 @@ class Connection:
         if self._http is None:
             # No bound on connections: each follower holds one, and a result must never wait for a free one.
             connector = aiohttp.TCPConnector(limit=0)
-            self._http = aiohttp.ClientSession(connector=connector, headers=self._headers, read_bufsize=READ_BUFFER)
+            self._http = aiohttp.ClientSession(
+                connector=connector, headers=self._headers, read_bufsize=READ_BUFFER, middlewares=(_try_once,)
+            )
         return self._http
+
+
+async def _try_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """
+    A middleware. aiohttp itself repeats some requests, unseen; every try is to be counted here.
+    """
+    try:
+        return await handler(request)
+    except aiohttp.ClientSSLError:
+        raise
+    except _BROKEN as error:
+        raise Again(error) from error
 
 
 def dump_body(body: Any) -> bytes:

@@ -136,10 +136,10 @@ class Feed:
         return follower
 
     def _replay(self, after: str, now: float) -> list[Published]:
-        number = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else -1
-        if 0 <= number <= self.seq and self.seq - number <= len(self._kept):
+        number = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else None
+        if number is not None and number <= self.seq and self.seq - number <= len(self._kept):
             return self.since(number)
-        gap = SessionGap(after[:64], self.first_seq)
+        gap = SessionGap(after[:64] if number is None else number, self.first_seq)
         return [Published(self.seq, gap, now, numbered=False), *self._kept]
 
     def _wake(self) -> None:

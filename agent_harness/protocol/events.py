@@ -93,10 +93,11 @@ class SessionDeleted:
 @attrs.frozen
 class SessionGap:
     """
-    Not numbered: events after ``after`` are missing; what follows begins with ``first_seq`` (None: none is kept).
+    Not numbered: events after ``after`` (a number, or what was given for one) are missing; what follows begins with
+    ``first_seq`` (None: none is kept).
     """
 
-    after: str
+    after: int | str
     first_seq: int | None
     type: Literal["session.gap"] = "session.gap"
 

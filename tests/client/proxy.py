@@ -13,8 +13,8 @@ class Proxy:
     """
     Stands before a server on 127.0.0.1; an async context manager. ``url`` is where clients go.
 
-    It counts the bytes that pass, over all connections, and cuts the one on which a random number of them is reached, as
-    long as ``budget`` lasts: what stood before that byte is passed on, nothing behind it.
+    It counts the bytes that pass, over all connections, and cuts the one on which a random number of them is reached,
+    as long as ``budget`` lasts: what stood before that byte is passed on, nothing behind it.
 
     Args:
         port: the server's.
@@ -28,6 +28,7 @@ class Proxy:
         self.cuts = 0
         self.connections = 0
         self.answers_to_lose = 0
+        self.closed = False
         self._port = port
         self._random = random.Random(seed)
         self._mean = mean
@@ -56,6 +57,12 @@ class Proxy:
         for pair in list(self._pairs):
             self._cut(pair)
 
+    def cut_after(self, count: int) -> None:
+        """
+        Make the next cut at byte *count* from now, and no other.
+        """
+        self.budget, self._left = 1, count
+
     def _draw(self) -> None:
         self._left = self._random.randint(1, 2 * self._mean)
 
@@ -70,6 +77,9 @@ class Proxy:
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        if self.closed:
+            writer.transport.abort()
+            return
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)

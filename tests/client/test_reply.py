@@ -164,10 +164,11 @@ async def test_calls_of_definitions_are_left_to_be_submitted(serve: Any) -> None
     async with asyncio.timeout(WAIT_S):
         reply = session.send("go", tools=[plain, Tool(name="typed"), look_up])
         async for event in reply:
-            if isinstance(event, OutputItemDone) and isinstance(event.item, FunctionCall):
-                if event.item.status == "action_required" and event.item.name != "look_up":
-                    accepted = await session.submit(event.item.call_id, "by hand", is_error=event.item.name == "typed")
-                    assert (accepted.call_id, accepted.duplicate) == (event.item.call_id, False)
+            if isinstance(event, OutputItemDone) and event.item.status == "action_required":
+                call_id, name = event.item.call_id, event.item.name
+                if name != "look_up":
+                    accepted = await session.submit(call_id, "by hand", is_error=name == "typed")
+                    assert (accepted.call_id, accepted.duplicate) == (call_id, False)
     result = await reply.result()
     assert [output_of(result, call_id).output for call_id in ("c1", "c2")] == ["by hand", "by hand"]
     assert output_of(result, "c2").is_error and output_of(result, "c3").output == "widget 42 is teal"

@@ -184,6 +184,20 @@ async def test_a_result_that_differs_in_anything_is_no_repeat(other: dict[str, A
         await rig.settled()
 
 
+@pytest.mark.parametrize("output", ["boom", "", None])
+async def test_a_result_that_is_an_error_answers_its_call_and_says_so_to_the_model(output: str | None) -> None:
+    """
+    B071, B072: also with nothing in it.
+    """
+    async with open_rig([call("look", "{}", "c1"), say("done")]) as rig:
+        rig.send()
+        await rig.waiting()
+        rig.result("c1", output, is_error=True)
+        assert await rig.settled() == "idle"
+        assert rig.sent(1)[-1] == f"output:c1=Error: {output or ''}"
+        assert [item["status"] for item in rig.snapshot["items"] if item["type"] == "function_call"] == ["failed"]
+
+
 async def test_null_and_nul_are_judged_in_the_form_they_are_kept_in() -> None:
     """
     B072, B068, B141: null is the empty text, U+0000 is U+FFFD, and a repeat of either is a repeat.

@@ -49,6 +49,15 @@ TOOLS = [
     {"type": "function", "name": name, "parameters": {"type": "object", "properties": {}}} for name in ("look", "find")
 ]
 DIALECTS: tuple[Dialect, ...] = ("responses", "chat")
+# Providers by name: what their settings say, and what STRICT must let pass then.
+PROVIDERS: dict[str, tuple[dict[str, Any], StrictOptions]] = {
+    "default": ({}, StrictOptions(refuse_nul=True)),
+    "merging": ({"merge_user_messages": True}, StrictOptions(refuse_nul=True, merge_user_messages=True)),
+    "texts only": (
+        {"tool_output_parts": False, "replay_reasoning_content": "turn"},
+        StrictOptions(refuse_nul=True, refuse_output_parts=True, drop_reasoning=True),
+    ),
+}
 
 
 class Response:
@@ -85,6 +94,10 @@ class FakeUpstream(Upstream):
         return Response(self.answers.pop(0))
 
 
+def make_model(settings: ProviderSettings, upstream: Upstream | None = None) -> Any:
+    return (ResponsesModel if settings.api == "responses" else ChatModel)(settings, upstream)
+
+
 def make_settings(dialect: Dialect, **given: Any) -> ProviderSettings:
     return ProviderSettings(api=dialect, model="m", api_key_env=None, needs_key=False, retry_base_s=0.0, **given)
 
@@ -105,7 +118,8 @@ class Play:
         self.pieces = cut_up(random, mutated)
         self.what = f"FUZZ_SEED={seed} {dialect}: {kind}, {'+'.join(mutations)}"
         self.harness = harness
-        agent = {"max_output_tokens": 7} if random.random() < 0.3 else {}
+        self.provider = random.choice(list(harness.models))
+        agent = {"provider": self.provider, "max_output_tokens": 7 if random.random() < 0.3 else None}
         self.session: Session = harness.create(read_create({"agent": agent}, 0))
         self.follower = self.session.follow("0")
 
@@ -150,7 +164,7 @@ class Play:
         memory = SessionMemory()
         for number, raw in enumerate(self.upstream.bodies):
             body = parse_body(raw)
-            memory.last = check_request(self.dialect, body, raw, StrictOptions(refuse_nul=True), memory)
+            memory.last = check_request(self.dialect, body, raw, PROVIDERS[self.provider][1], memory)
             if number == 0:
                 memory.answers.remember(self.items)
 
@@ -168,11 +182,13 @@ async def test_mutated_streams_never_wedge_a_session(
     B014, B015, B016, B035 to B059, B075 to B105 as kinds: whatever a server gets wrong, the session goes on.
     """
     caplog.set_level(logging.ERROR)
-    settings = make_settings(dialect, max_retries=1)
-    upstream = FakeUpstream(settings)
-    model: Any = ResponsesModel(settings, upstream) if dialect == "responses" else ChatModel(settings, upstream)
+    upstream = FakeUpstream(make_settings(dialect))
+    models = {
+        name: make_model(make_settings(dialect, max_retries=1, **given), upstream)
+        for name, (given, _) in PROVIDERS.items()
+    }
     failures: list[str] = []
-    async with Harness({"default": model}, limits=Limits(replay_events=1_000_000)) as harness:
+    async with Harness(models, limits=Limits(replay_events=1_000_000)) as harness:
         for seed in seeds(first, min(BATCH, STREAMS - first)):
             play = Play(dialect, seed, harness, upstream)
             try:
@@ -190,11 +206,10 @@ async def test_good_stream_says_the_same_in_whatever_pieces_it_comes(dialect: Di
     """
     B092: byte by byte, and cut at each byte once.
     """
-    settings = make_settings(dialect)
-    upstream = FakeUpstream(settings)
-    model: Any = ResponsesModel(settings, upstream) if dialect == "responses" else ChatModel(settings, upstream)
+    upstream = FakeUpstream(make_settings(dialect))
+    model = make_model(make_settings(dialect), upstream)
     whole = b"".join(good_stream(dialect, kind)[0])
-    places = range(1, len(whole), max(1, len(whole) // 150))
+    places = range(1, len(whole), max(1, len(whole) // 50))
     ways = [[whole], [whole[at : at + 1] for at in range(len(whole))], *([whole[:at], whole[at:]] for at in places)]
     told: set[bytes] = set()
     async with Harness({"default": model}) as harness:
@@ -233,8 +248,7 @@ async def test_mutated_streams_over_a_real_socket_never_wedge_a_session(
         broken = Answer(cut_up(random, mutated)[:500], end=random.choice(ends))
         async with serve_raw(broken, good) as raw:
             settings = make_settings(dialect, base_url=raw.url, max_retries=1)
-            model: Any = ResponsesModel(settings) if dialect == "responses" else ChatModel(settings)
-            async with Harness({"default": model}, limits=Limits(replay_events=1_000_000)) as harness:
+            async with Harness({"default": make_model(settings)}, limits=Limits(replay_events=1_000_000)) as harness:
                 play = Play(dialect, seed, harness, FakeUpstream(settings))
                 first = await play.take_turn("What is it?")
                 second = await play.take_turn("And now?")

@@ -134,10 +134,14 @@ def read_events(response: httpx.Response) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_results_posted_the_instant_their_calls_are_read_are_never_lost(servers: Servers, dialect: Dialect) -> None:
+def test_results_posted_the_instant_their_calls_are_read_are_never_lost(
+    servers: Servers, dialect: Dialect, caplog: pytest.LogCaptureFixture
+) -> None:
     """
     B023 and the seed's race: 1, 2 and 8 parallel calls, answered in any order from other threads.
     """
+    for name in ("httpx", "httpx2"):
+        caplog.set_level(logging.WARNING, name)
     servers.clear()
     journeys = [Journey(servers, dialect, number, TURNS // SESSIONS) for number in range(SESSIONS)]
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from agent_harness.testing.strict import Dialect
+from agent_harness.testing.strict_prefix import slice_items
 from tests.integration.both_dialects import DIALECTS, Servers, Talk, serve_both
 
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
@@ -235,3 +236,23 @@ def test_change_of_the_dialect_and_back_begins_anew_and_then_only_grows(servers:
     ]
     for first, second in zip(servers.asked[::2], servers.asked[1::2], strict=True):
         assert second.items.startswith(first.items)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_new_instructions_and_tools_leave_the_items_as_they_were(servers: Servers, dialect: Dialect) -> None:
+    """
+    B170 too: what is changed in the middle of a session is in the next request, beside the items.
+    """
+    talk = Talk(servers, dialect, model="mock", instructions="Be brief.")
+    talk.turn(calls(2, reasoning="Think."), {"text": "One."})
+    tool = {"type": "function", "name": "find_more", "parameters": {"type": "object", "properties": {}}}
+    servers.api(f"/{talk.id}", {"agent": {"instructions": "Be long.", "tools": [tool]}}, "PATCH")
+    talk.turn({"text": "Two."})
+
+    first, second = servers.asked[1:]
+    assert [asked.status for asked in servers.asked] == [200] * 3
+    assert b"find_more" in second.raw and b"Be long." in second.raw
+    # Chat Completions has the instructions among the messages, as the first.
+    head = 1 if dialect == "chat" else 0
+    before, after = (slice_items(asked.raw, "messages" if head else "input")[head:] for asked in (first, second))
+    assert after[: len(before)] == before
