@@ -132,7 +132,7 @@ def test_models_and_dataclasses_stand_in_the_schema_with_their_fields() -> None:
 @pytest.mark.parametrize(
     "docstring",
     [
-        "Find it.\n\nArgs:\n    query: Words, all of\n      which must occur.\n    limit (int): Most.\n\nRaises:\n    x: y",
+        "Find it.\n\nArgs:\n    query: Words, all of\n      which must occur.\n    limit (int): Most.\nRaises:\n  x: y",
         "Find it.\n\n:param query: Words, all of\n    which must occur.\n:param int limit: Most.\n:returns: the ids",
     ],
 )

@@ -6,8 +6,10 @@ import asyncio
 import io
 import random
 import secrets
+import warnings
 from collections.abc import Coroutine, Mapping
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakSet
 
 import aiohttp
 import attrs
@@ -99,6 +101,17 @@ class Retries:
         await self._connection.pause(delay)
 
 
+class Stream(Protocol):
+    """
+    What is to be ended with the connection.
+    """
+
+    def close(self, failure: Exception | None = None) -> None:
+        """
+        End it; whoever reads it gets *failure*.
+        """
+
+
 class Connection:
     """
     The HTTP side of a client. Opens its sockets on first use, on the loop that runs then.
@@ -118,13 +131,12 @@ class Connection:
         self._http: aiohttp.ClientSession | None = None
         self._closing: asyncio.Event = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self.streams: WeakSet[Stream] = WeakSet()
 
-    @property
-    def used(self) -> bool:
-        """
-        Whether there is anything to close.
-        """
-        return self._http is not None and not self.closed
+    def __del__(self) -> None:
+        if getattr(self, "_http", None) is not None:
+            message = f"The client of {self.base_url} was never closed; await its aclose()."
+            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
 
     async def ask(
         self,
@@ -238,10 +250,12 @@ class Connection:
 
     async def aclose(self) -> None:
         """
-        Cancel all tasks, wait for them, and close all sockets; idempotent.
+        End all streams, cancel all tasks, wait for them, and close all sockets; idempotent.
         """
         self.closed = True
         self._closing.set()
+        for stream in list(self.streams):
+            stream.close(RuntimeError("this client is closed"))
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()

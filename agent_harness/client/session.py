@@ -3,7 +3,7 @@ A session at the server, to talk with.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from urllib.parse import quote
 
 from agent_harness.client.connection import Connection
@@ -17,7 +17,7 @@ from agent_harness.protocol.pages import Snapshot
 from agent_harness.protocol.tolerant import read_snapshot
 from agent_harness.protocol.tools import NamedChoice, Tool
 
-__all__ = ["Content", "Host", "Offer", "Session", "session_path", "write_agent"]
+__all__ = ["Content", "Offer", "Session", "session_path", "write_agent"]
 
 Content = str | Sequence[InputPart | Mapping[str, Any]]
 """A text, or parts as values or as the wire's dictionaries."""
@@ -26,19 +26,6 @@ Offer = Functions | Iterable[Callable[..., Any] | Tool | Mapping[str, Any]] | No
 """Tools of a message; a `Functions` where a limit or tracebacks are wanted."""
 
 Choice = Literal["auto", "none", "required"] | NamedChoice | Mapping[str, Any] | None
-
-
-class Host(Protocol):
-    """
-    What a session needs of its client.
-    """
-
-    connection: Connection
-
-    def open_stream(self, path: str, after: int | None) -> EventStream:
-        """
-        A stream that ends with the client.
-        """
 
 
 def session_path(session_id: str) -> str:
@@ -54,9 +41,9 @@ class Session:
     time; two handles of one session know nothing of each other.
     """
 
-    def __init__(self, host: Host, session_id: str) -> None:
+    def __init__(self, connection: Connection, session_id: str) -> None:
         self.id = session_id
-        self._host = host
+        self._connection = connection
         self._path = session_path(session_id)
         self._claimed: set[str] = set()
 
@@ -100,8 +87,7 @@ class Session:
             message["tool_choice"] = _write_value(tool_choice)
         if delivery is not None:
             message["delivery"] = delivery
-        connection = self._host.connection
-        return Reply(connection, self.id, self._path, message, functions, self._claimed, self.follow())
+        return Reply(self._connection, self.id, self._path, message, functions, self._claimed, self.follow())
 
     async def run(
         self, content: Content, *, tools: Offer = None, tool_choice: Choice = None, delivery: Delivery | None = None
@@ -146,13 +132,13 @@ class Session:
         All events of the session: from now on, with the open calls announced again first, or behind number *after* (0:
         from the beginning). The first one is the present status.
         """
-        return self._host.open_stream(f"{self._path}/stream", after)
+        return EventStream(self._connection, f"{self._path}/stream", after)
 
     async def _post(self, body: Any) -> Any:
-        return await self._host.connection.ask("POST", f"{self._path}/events", body=body)
+        return await self._connection.ask("POST", f"{self._path}/events", body=body)
 
     async def _ask(self, method: str, **options: Any) -> Any:
-        return await self._host.connection.ask(method, self._path, **options)
+        return await self._connection.ask(method, self._path, **options)
 
 
 def _write_value(value: Any) -> Any:

@@ -2,15 +2,12 @@
 The client, and the sessions it finds at its server.
 """
 
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Literal, TypeVar
-from weakref import WeakSet
 
 from agent_harness.client.connection import Connection, Timing
 from agent_harness.client.session import Session, session_path, write_agent
-from agent_harness.client.stream import EventStream
 from agent_harness.protocol.agents import Agent
 from agent_harness.protocol.encode import to_wire
 from agent_harness.protocol.items import Item
@@ -64,12 +61,11 @@ class Client:
             retry_base_s=retry_base_s,
             retry_cap_s=retry_cap_s,
         )
-        self.connection = Connection(base_url, api_key, timing)
-        self.sessions = Sessions(self)
-        self._streams: WeakSet[EventStream] = WeakSet()
+        self._connection = Connection(base_url, api_key, timing)
+        self.sessions = Sessions(self._connection)
 
     def __repr__(self) -> str:
-        return f"<Client {self.connection.base_url}>"
+        return f"<Client {self._connection.base_url}>"
 
     async def __aenter__(self) -> "Client":
         return self
@@ -77,33 +73,18 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    def __del__(self) -> None:
-        connection = getattr(self, "connection", None)
-        if connection is not None and connection.used:
-            warnings.warn(f"{self!r} was never closed; await its aclose().", ResourceWarning, stacklevel=2, source=self)
-
     async def health(self) -> dict[str, Any]:
         """
         Whether the server lives: ``status``, ``version`` and counts.
         """
-        answer: dict[str, Any] = await self.connection.ask("GET", "/health")
+        answer: dict[str, Any] = await self._connection.ask("GET", "/health")
         return answer
 
     async def aclose(self) -> None:
         """
         Close everything; idempotent. Whoever waits for an event gets RuntimeError.
         """
-        for stream in list(self._streams):
-            stream.close(RuntimeError("this client is closed"))
-        await self.connection.aclose()
-
-    def open_stream(self, path: str, after: int | None) -> EventStream:
-        """
-        A stream that ends with the client.
-        """
-        stream = EventStream(self.connection, path, after)
-        self._streams.add(stream)
-        return stream
+        await self._connection.aclose()
 
 
 class Sessions:
@@ -111,8 +92,8 @@ class Sessions:
     ``client.sessions``. Errors are those of `agent_harness.errors`, as the server raised them.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     async def create(
         self,
@@ -150,14 +131,14 @@ class Sessions:
         """
         All sessions, the newest first, without their items.
         """
-        return Pages(self._client.connection, "/v1/sessions", order, page_size, read_snapshot)
+        return Pages(self._connection, "/v1/sessions", order, page_size, read_snapshot)
 
     def items(self, session_id: str, *, order: Order = "asc", page_size: int = 100) -> "Pages[Item]":
         """
         A session's settled items, the oldest first.
         """
         path = f"{session_path(session_id)}/items"
-        return Pages(self._client.connection, path, order, page_size, read_item)
+        return Pages(self._connection, path, order, page_size, read_item)
 
     async def delete(self, session_id: str) -> None:
         """
@@ -176,10 +157,10 @@ class Sessions:
         return self._open(await self._ask("POST", f"{session_path(session_id)}/fork", body=body))
 
     def _open(self, snapshot: Mapping[str, Any]) -> Session:
-        return Session(self._client, snapshot["id"])
+        return Session(self._connection, snapshot["id"])
 
     async def _ask(self, method: str, path: str, **options: Any) -> Any:
-        return await self._client.connection.ask(method, path, **options)
+        return await self._connection.ask(method, path, **options)
 
 
 class Pages(Generic[T]):

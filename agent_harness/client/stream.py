@@ -45,8 +45,10 @@ class EventStream:
         self._frames: deque[Frame] = deque()
         self._events: deque[AnyEvent] = deque()
         self._held: list[AnyEvent] = []
+        self._last_id = ""
         self._opened = self._greeted = self._over = False
         self._failure: Exception | None = None
+        connection.streams.add(self)
 
     def __aiter__(self) -> "EventStream":
         return self
@@ -127,7 +129,8 @@ class EventStream:
         if self._over:
             response.close()
             return
-        self._response, self._reader, self._opened, self._held = response, FrameReader(), False, []
+        self._response, self._reader = response, FrameReader()
+        self._opened, self._held, self._last_id = False, [], ""
 
     async def _read_chunk(self, response: aiohttp.ClientResponse) -> bytes:
         try:
@@ -178,8 +181,9 @@ class EventStream:
             # What follows begins with first_seq, whatever was read before: numbers may have begun anew.
             self.seq = data.get("seq") if event.first_seq is None else event.first_seq - 1
             self._events.append(event)
-        elif self._is_news(frame, data.get("seq")):
+        elif self._is_news(event, frame, data.get("seq")):
             self._events.append(event)
+        self._last_id = frame.id
 
     def _take_opening(self, event: SessionStatus, data: dict[str, Any]) -> None:
         """
@@ -207,12 +211,14 @@ class EventStream:
         self._events.extend(self._held)
         self._held = []
 
-    def _is_news(self, frame: Frame, number: Any) -> bool:
+    def _is_news(self, event: AnyEvent, frame: Frame, number: Any) -> bool:
         """
-        Whether the event was not told before; its number is noted. An event has one if its frame's id is its number: a
-        frame without an id bears that of the one before.
+        Whether the event was not told before; its number is noted. An event has one if its frame's id is its number. A
+        frame without an id bears that of the one before: so may an event of a type that nobody here knows.
         """
         if not isinstance(number, int) or frame.id != str(number):
+            return True
+        if isinstance(event, UnknownEvent) and frame.id == self._last_id:
             return True
         if self.seq is not None and number <= self.seq:
             return False

@@ -10,12 +10,15 @@ import contextlib
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import attrs
+
 from agent_harness.config import ProviderSettings
 from agent_harness.errors import ModelError
-from agent_harness.llm.base import Delta, Request
+from agent_harness.llm.base import Delta, Request, RequestCache
 from agent_harness.llm.chat_reader import AnswerReader
 from agent_harness.llm.chat_request import encode_body, output_limit
 from agent_harness.llm.upstream import Upstream, with_retries
+from agent_harness.llm.upstream_retries import has_output_parts, with_text_outputs
 
 __all__ = ["ChatModel"]
 
@@ -57,7 +60,13 @@ class ChatModel:
             ModelError: the call failed.
         """
         body = self.body(request)
-        async with contextlib.aclosing(with_retries(self._settings, lambda: self._ask(request, body))) as deltas:
+        answer = self._try(request, body)
+        if self._settings.tool_output_parts and has_output_parts(request):
+            first = answer
+            answer = with_text_outputs(
+                self._settings, lambda: first, lambda: self._try(request, self._text_body(request))
+            )
+        async with contextlib.aclosing(answer) as deltas:
             async for delta in deltas:
                 yield delta
 
@@ -67,6 +76,13 @@ class ChatModel:
         """
         if self._owns_upstream:
             await self._upstream.aclose()
+
+    def _text_body(self, request: Request) -> bytes:
+        settings = attrs.evolve(self._settings, tool_output_parts=False)
+        return encode_body(attrs.evolve(request, cache=RequestCache()), settings)
+
+    def _try(self, request: Request, body: bytes) -> AsyncGenerator[Delta, None]:
+        return with_retries(self._settings, lambda: self._ask(request, body))
 
     async def _ask(self, request: Request, body: bytes) -> AsyncGenerator[Delta, None]:
         answer = AnswerReader(output_limit(request, self._settings))

@@ -6,12 +6,15 @@ for and given back. Many servers imitate it; what they leave out or change is me
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+import attrs
+
 from agent_harness.config import ProviderSettings
-from agent_harness.llm.base import Delta, Request
+from agent_harness.llm.base import Delta, Request, RequestCache
 from agent_harness.llm.responses_events import AnswerReader
 from agent_harness.llm.responses_input import build_body
 from agent_harness.llm.upstream import Upstream, finish, with_retries
 from agent_harness.llm.upstream_errors import CUT
+from agent_harness.llm.upstream_retries import has_output_parts, with_text_outputs
 
 __all__ = ["ResponsesModel"]
 
@@ -53,13 +56,25 @@ class ResponsesModel:
             ModelError: the call failed.
         """
         body = self.body(request)
-        return with_retries(self._settings, lambda: self._ask(body, request.session_id))
+        deltas = self._try(body, request)
+        if self._settings.tool_output_parts and has_output_parts(request):
+            return with_text_outputs(
+                self._settings, lambda: deltas, lambda: self._try(self._text_body(request), request)
+            )
+        return deltas
 
     async def aclose(self) -> None:
         """
         Close the connections.
         """
         await self._upstream.aclose()
+
+    def _text_body(self, request: Request) -> bytes:
+        settings = attrs.evolve(self._settings, tool_output_parts=False)
+        return build_body(attrs.evolve(request, cache=RequestCache()), settings)
+
+    def _try(self, body: bytes, request: Request) -> AsyncGenerator[Delta, None]:
+        return with_retries(self._settings, lambda: self._ask(body, request.session_id))
 
     async def _ask(self, body: bytes, session_id: str) -> AsyncGenerator[Delta, None]:
         reader = AnswerReader()

@@ -44,6 +44,12 @@ How long the end of a stream is waited for behind its end marker, in seconds. A 
 used again; another one is closed.
 """
 
+PIECE_BYTES = 256 * 1024
+"""
+Largest body that is sent in one piece. aiohttp warns of those over 1 MiB (a turn that fails where warnings are errors),
+and writes them without letting anybody else run.
+"""
+
 MESSAGE_LIMIT = 1_000
 """Longest message of an error, in characters."""
 
@@ -147,12 +153,16 @@ class Upstream:
         headers: dict[str, str | openai.Omit] = {"x-session-id": session_id, "x-stainless-retry-count": openai.Omit()}
         if not client.api_key and not any(name.lower() == "authorization" for name in settings.headers):
             headers["Authorization"] = openai.Omit()
+        content: bytes | AsyncGenerator[bytes, None] = body
+        if len(body) > PIECE_BYTES:
+            # With its length: not every server takes a body in chunks.
+            content, headers["Content-Length"] = _cut(body), str(len(body))
         scope = asyncio.timeout(settings.idle_timeout_s)
         try:
             async with scope:
                 return await client.post(
                     path,
-                    content=body,
+                    content=content,
                     cast_to=httpx2.Response,
                     stream=True,
                     options={"headers": headers, "timeout": timeout, "security": {"bearer_auth": True}},
@@ -273,6 +283,11 @@ def read_count(value: Any) -> int | None:
     A count of tokens, or None where there is none that can be one.
     """
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
+
+
+async def _cut(body: bytes) -> AsyncGenerator[bytes, None]:
+    for start in range(0, len(body), PIECE_BYTES):
+        yield body[start : start + PIECE_BYTES]
 
 
 async def _read_out(chunks: AsyncGenerator[bytes, None]) -> None:

@@ -8,15 +8,15 @@ import random
 from collections.abc import AsyncGenerator, Callable
 
 from agent_harness.config import ProviderSettings
-from agent_harness.llm.base import Delta, ItemAdded, Retrying
-from agent_harness.llm.upstream_errors import UpstreamError
+from agent_harness.llm.base import Delta, ItemAdded, Request, Retrying
+from agent_harness.llm.upstream_errors import REJECTED, UpstreamError
 
-__all__ = ["with_retries"]
+__all__ = ["has_output_parts", "with_retries", "with_text_outputs"]
+
+Attempt = Callable[[], AsyncGenerator[Delta, None]]
 
 
-async def with_retries(
-    settings: ProviderSettings, attempt: Callable[[], AsyncGenerator[Delta, None]]
-) -> AsyncGenerator[Delta, None]:
+async def with_retries(settings: ProviderSettings, attempt: Attempt) -> AsyncGenerator[Delta, None]:
     """
     Yield what *attempt* yields, and begin anew where it fails before its first `ItemAdded` in a way that may pass: each
     time one `Retrying`, then the wait. After output began nothing is retried, since its reader has seen it.
@@ -41,6 +41,45 @@ async def with_retries(
         delay_s = _find_delay(settings, retries, failure.retry_after_s)
         yield Retrying(retries, delay_s, failure.message)
         await asyncio.sleep(delay_s)
+
+
+async def with_text_outputs(settings: ProviderSettings, attempt: Attempt, text: Attempt) -> AsyncGenerator[Delta, None]:
+    """
+    Yield what *attempt* yields, or where the server refuses its request, what *text* does: the same request with text
+    in the place of what tools have shown. An image that a server cannot take must not be what every later request of
+    its session fails for. Only for requests with such outputs; with no retries allowed, this one is not made.
+
+    Raises:
+        UpstreamError: of *attempt*, or of *text* if that is not refused too.
+    """
+    has_output = False
+    try:
+        async with contextlib.aclosing(attempt()) as deltas:
+            async for delta in deltas:
+                has_output = has_output or isinstance(delta, ItemAdded)
+                yield delta
+        return
+    except UpstreamError as error:
+        if has_output or error.code != REJECTED.code or not settings.max_retries:
+            raise
+        refusal = error
+    yield Retrying(1, 0.0, f"{refusal.message} Asked again with the tools' outputs as text only.")
+    try:
+        async with contextlib.aclosing(text()) as deltas:
+            async for delta in deltas:
+                yield delta
+    except UpstreamError as error:
+        if error.code == REJECTED.code:
+            # The first one tells more of what the client did.
+            raise refusal from None
+        raise
+
+
+def has_output_parts(request: Request) -> bool:
+    """
+    Whether an output in *request* is more than a string.
+    """
+    return any(not isinstance(output.output, str) for block in request.blocks for output in block.outputs)
 
 
 def _find_delay(settings: ProviderSettings, retry: int, retry_after_s: float | None) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 from agent_harness.protocol import events as said
 from agent_harness.protocol.drafts import Draft
 from agent_harness.protocol.items import Provenance
-from agent_harness.protocol.tools import read_arguments
+from agent_harness.protocol.tools import is_writable, read_arguments
 
 __all__ = ["finish_draft", "grow_draft"]
 
@@ -51,8 +51,9 @@ def finish_draft(
     if draft.done:
         raise ValueError("an item of the answer ended twice")
     draft.done = True
-    draft.provenance = provenance
-    draft.annotations = annotations or {}
+    # What cannot be written as JSON would break every frame and request that it came into: it is left out here.
+    draft.provenance = provenance if provenance is not None and is_writable(provenance.data) else None
+    draft.annotations = {part: tuple(filter(is_writable, notes)) for part, notes in (annotations or {}).items()}
     rid, item_id, at = draft.response_id, draft.id, draft.output_index
     if draft.type == "function_call":
         draft.arguments, draft.problem = read_arguments(draft.text() if arguments is None else arguments)
@@ -68,3 +69,4 @@ def finish_draft(
             case _:
                 told.append(said.SummaryDone(rid, item_id, at, index, text))
     return told
+

@@ -23,7 +23,7 @@ from cattrs.gen import make_dict_structure_fn
 
 from agent_harness.errors import InvalidRequest
 from agent_harness.protocol.items import InputFile, InputImage, InputText, OutputText, Refusal
-from agent_harness.protocol.tools import NAME_PATTERN, TOOLS_MAX, NamedChoice, Tool, ToolChoice
+from agent_harness.protocol.tools import NAME_PATTERN, TOOLS_MAX, NamedChoice, Tool, ToolChoice, is_writable
 
 __all__ = ["parse_json", "read"]
 
@@ -126,10 +126,8 @@ def _read_object(value: Any, _: Any) -> Any:
     """
     if not isinstance(value, dict):
         raise InvalidRequest(f"This must be an object, not {_name(value)}.")
-    try:
-        orjson.dumps(value)
-    except orjson.JSONEncodeError as error:
-        raise InvalidRequest(f"This object cannot be kept: {error}.") from None
+    if not is_writable(value):
+        raise InvalidRequest("This object cannot be kept: it is nested too deeply, or has a number over 64 bits.")
     return value
 
 

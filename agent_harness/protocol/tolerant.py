@@ -204,6 +204,8 @@ def _read_output(data: Any, _: Any) -> Any:
 
 
 def _passes(shape: Any) -> bool:
+    if get_origin(shape) in (Union, types.UnionType):
+        return all(member is type(None) or _passes(member) for member in get_args(shape))
     return shape in (str, int, float, bool, Any) or get_origin(shape) in (Literal, Mapping)
 
 

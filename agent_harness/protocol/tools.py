@@ -22,6 +22,7 @@ __all__ = [
     "clean_call_id",
     "clean_name",
     "clean_text",
+    "is_writable",
     "merge_tools",
     "read_arguments",
 ]
@@ -89,6 +90,20 @@ def clean_text(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def is_writable(value: Any) -> bool:
+    """
+    Whether free-form JSON can be written again wherever it will stand: orjson writes 254 levels, and what stands around
+    *value* in events, snapshots and requests takes some of them.
+    """
+    for _ in range(16):
+        value = [value]
+    try:
+        orjson.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def clean_name(name: str) -> str:

@@ -21,8 +21,8 @@ from tests.support import Api
 @pytest.fixture
 def play(aiohttp_client: Any) -> Callable[..., Awaitable[Case]]:
     """
-    ``await play(dialect, *entries, provider={…}, agent={…}, strict={…}, limits…)``: a new session whose model answers by
-    these entries of the mock model server. Both servers are real, and so is everything between them.
+    ``await play(dialect, *entries, provider={…}, agent={…}, strict={…}, limits…)``: a new session whose model answers
+    by these entries of the mock model server. Both servers are real, and so is everything between them.
     """
 
     async def start(

@@ -125,8 +125,12 @@ def piece(args: str | None = None, name: str | None = None, **fields: Any) -> di
 
 PIECES: dict[str, tuple[list[dict[str, Any]], list[tuple[str | None, str, str]]]] = {
     "B036: the second has no id": (
-        [piece("", "look", index=0, id="a"), piece("", "find", index=1, id=None), piece("{}", index=0)]
-        + [piece('{"q":1}', index=1)],
+        [
+            piece("", "look", index=0, id="a"),
+            piece("", "find", index=1, id=None),
+            piece("{}", index=0),
+            piece('{"q":1}', index=1),
+        ],
         [("a", "look", "{}"), (None, "find", '{"q":1}')],
     ),
     "B041: no index": (

@@ -29,6 +29,7 @@ class Proxy:
         self.connections = 0
         self.answers_to_lose = 0
         self.closed = False
+        self.none_left = asyncio.Event()
         self._port = port
         self._random = random.Random(seed)
         self._mean = mean
@@ -93,6 +94,8 @@ class Proxy:
             self._pairs.discard(pair)
             for end in pair:
                 end.close()
+            if not self._pairs:
+                self.none_left.set()
 
     async def _pump(
         self,

@@ -7,13 +7,10 @@ from typing import Any
 import attrs
 import pytest
 
-from agent_harness.llm.base import (
-    ArgumentsDelta,
-    Ended,
-    ItemAdded,
-    ItemDone,
-    TextDelta,
-)
+from agent_harness.engine.harness import Harness
+from agent_harness.llm.base import ArgumentsDelta, Ended, ItemAdded, ItemDone, TextDelta
+from agent_harness.llm.scripted import ScriptedModel, Step, say
+from agent_harness.protocol.items import Message
 from tests.engine.odd import BEGINNINGS, CALL, REASONING, TEXT, OddModel, check_failure, yielding
 from tests.engine.rig import open_rig, ticks
 
@@ -79,3 +76,26 @@ async def test_a_model_that_breaks_the_order_of_its_items_leaves_no_session_stuc
         await rig.settled()
         rig.send()
         assert await rig.settled() == "idle"
+
+
+async def test_what_a_model_adds_that_is_no_json_is_left_out_and_the_stream_goes_on() -> None:
+    """
+    B070: a set, bytes, or nesting without end in an annotation or in hidden data breaks no frame and no later request.
+    """
+    deep: dict[str, Any] = {}
+    for _ in range(600):
+        deep = {"in": deep}
+    notes = ({"a": {1, 2}}, {"b": b"x"}, {"c": "\ud800"}, deep, {"kept": True})
+    step = Step(
+        (ItemAdded(0, "message"), TextDelta(0, "hi"), ItemDone(0, hidden={"id": {1}}, annotations={0: notes}), Ended())
+    )
+    async with Harness({"default": ScriptedModel([step, say("next")])}) as harness:
+        session = await harness.create_session()
+        follower = session.follow()
+        _ = [event async for event in session.run("one")]
+        frames = b"".join(published.frame for published in await follower.take() + await follower.take())
+        assert b'"annotations":[{"kept":true}]' in frames
+        last = [event async for event in session.run("two")]
+        assert last[-2].type == "response.completed"
+        message = session.transcript.settled()[1]
+        assert isinstance(message, Message) and message.provenance is None
