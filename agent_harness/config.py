@@ -3,7 +3,7 @@ Settings: frozen values, from the environment and flags. Nothing here opens, con
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -89,7 +89,17 @@ class Limits:
 @attrs.frozen(kw_only=True)
 class Settings:
     """
-    Everything the server is told from outside. ``agents`` are those that sessions name by ``agent_id``.
+    Everything the server is told from outside.
+
+    Args:
+        providers, default_provider: the model servers, and which of them agents get that name none.
+        agents: those that sessions name by ``agent_id``.
+        limits: bounds.
+        host, port: where to listen.
+        api_keys: bearer keys by name; without one only a loopback address is listened on, unless ``insecure``.
+        allowed_hosts: Host headers that are answered; None for loopback names on a loopback address, else any.
+        allowed_origins: origins of pages that may use the server.
+        insecure: listen on any address without a key.
     """
 
     providers: tuple[ProviderSettings, ...] = (ProviderSettings(),)
@@ -98,6 +108,10 @@ class Settings:
     limits: Limits = Limits()
     host: str = "127.0.0.1"
     port: int = 8787
+    api_keys: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    allowed_hosts: tuple[str, ...] | None = None
+    allowed_origins: tuple[str, ...] = ()
+    insecure: bool = False
 
 
 def load_settings(
@@ -108,11 +122,15 @@ def load_settings(
     host: str | None = None,
     port: int | None = None,
     max_sessions: int | None = None,
+    api_keys: Sequence[str] = (),
+    allowed_hosts: Sequence[str] = (),
+    allowed_origins: Sequence[str] = (),
+    insecure: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """
     Settings from flags, then *base* (what a settings file says), then the environment (``OPENAI_API_KEY``,
-    ``OPENAI_BASE_URL``). Flags speak of the default provider.
+    ``OPENAI_BASE_URL``, ``AGENT_HARNESS_API_KEY``). Flags speak of the default provider. Keys add up.
 
     Raises:
         ConfigError: a value cannot be used.
@@ -123,19 +141,27 @@ def load_settings(
         raise ConfigError(f"--max-sessions is {max_sessions}; it must be at least 1.")
     if port is not None and not 0 <= port <= 65535:
         raise ConfigError(f"--port is {port}; it must be from 0 to 65535.")
-    settings = base or Settings(providers=(_provider_of_environment(os.environ if environ is None else environ),))
+    environ = os.environ if environ is None else environ
+    settings = base or Settings(providers=(_provider_of_environment(environ),))
     given: dict[str, Any] = {name: value for name, value in (("model", model), ("api", api)) if value is not None}
     providers = tuple(
-        attrs.evolve(provider, **given)
-        if provider.name == settings.default_provider
-        else provider
+        attrs.evolve(provider, **given) if provider.name == settings.default_provider else provider
         for provider in settings.providers
     )
     limits = settings.limits if max_sessions is None else attrs.evolve(settings.limits, sessions=max_sessions)
+    keys = {f"flag-{number}": key for number, key in enumerate(api_keys, 1)}
+    if environ.get("AGENT_HARNESS_API_KEY"):
+        keys["environment"] = environ["AGENT_HARNESS_API_KEY"]
+    if not all(key.strip() for key in keys.values()):
+        raise ConfigError("--api-key is empty; write a key, or leave it out.")
     return attrs.evolve(
         settings,
         providers=providers,
         limits=limits,
+        api_keys={**settings.api_keys, **keys},
+        allowed_hosts=tuple(host.lower() for host in allowed_hosts) or settings.allowed_hosts,
+        allowed_origins=tuple(allowed_origins) or settings.allowed_origins,
+        insecure=insecure or settings.insecure,
         host=settings.host if host is None else host,
         port=settings.port if port is None else port,
     )

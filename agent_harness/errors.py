@@ -7,6 +7,8 @@ The whole error tree: every failure that has a name, its wire code and its HTTP 
     ├── RequestError                    (abstract: a refused request; nothing was changed)
     │   ├── InvalidRequest              400     invalid_request_error  invalid_json, invalid_value, missing_field,
     │   │                                                              unknown_field, unknown_event_type, invalid_tool
+    │   ├── AuthenticationError         401     authentication_error   missing_key, wrong_key
+    │   ├── PermissionDenied            403     permission_error       bad_host, bad_origin
     │   ├── NotFound                    404     not_found_error        unknown_path, unknown_session, unknown_call,
     │   │                                                              unknown_item, unknown_response, unknown_agent
     │   ├── MethodNotAllowed            405     invalid_request_error  method_not_allowed
@@ -30,6 +32,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 __all__ = [
+    "AuthenticationError",
     "ConfigError",
     "Conflict",
     "HarnessError",
@@ -39,6 +42,7 @@ __all__ = [
     "MethodNotAllowed",
     "ModelError",
     "NotFound",
+    "PermissionDenied",
     "RateLimited",
     "RequestError",
     "RequestTooLarge",
@@ -100,6 +104,26 @@ class InvalidRequest(RequestError):
         "unknown_event_type",
         "invalid_tool",
     )
+
+
+class AuthenticationError(RequestError):
+    """
+    No key came, or one that is not known.
+    """
+
+    status = 401
+    type = "authentication_error"
+    codes = ("missing_key", "wrong_key")
+
+
+class PermissionDenied(RequestError):
+    """
+    The Host or the Origin of the request is not one that is answered.
+    """
+
+    status = 403
+    type = "permission_error"
+    codes = ("bad_host", "bad_origin")
 
 
 class NotFound(RequestError):

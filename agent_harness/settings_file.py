@@ -29,6 +29,9 @@ DEFAULT_FILE = "agent-harness.toml"
 class _Server:
     host: str = "127.0.0.1"
     port: int = 8787
+    hosts: tuple[str, ...] | None = None
+    origins: tuple[str, ...] = ()
+    insecure: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -36,6 +39,7 @@ class _File:
     default_provider: str | None = None
     server: _Server = _Server()
     limits: Limits = Limits()
+    keys: Mapping[str, Any] = attrs.field(factory=dict)
     providers: Mapping[str, Any] = attrs.field(factory=dict)
     agents: Mapping[str, Any] = attrs.field(factory=dict)
 
@@ -80,9 +84,19 @@ def _read_settings(table: dict[str, Any]) -> Settings:
         limits=shape.limits,
         host=shape.server.host,
         port=shape.server.port,
+        api_keys={name: _read_key(name, value) for name, value in shape.keys.items()},
+        allowed_hosts=None if shape.server.hosts is None else tuple(host.lower() for host in shape.server.hosts),
+        allowed_origins=shape.server.origins,
+        insecure=shape.server.insecure,
         agents={name: _read_named_agent(name, value, names) for name, value in shape.agents.items()},
     )
     return attrs.evolve(settings, providers=providers) if providers else settings
+
+
+def _read_key(name: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value) < 8:
+        raise InvalidRequest("A key is a string of at least 8 characters.", param=f"keys.{name}")
+    return value
 
 
 def _read_provider(name: str, value: Any) -> ProviderSettings:

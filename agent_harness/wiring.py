@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 from agent_harness.config import ProviderSettings, Settings
 from agent_harness.engine.harness import Harness
+from agent_harness.errors import ConfigError
 from agent_harness.llm.base import Model
+from agent_harness.server.auth import LOOPBACK_HOSTS, Access
 
-__all__ = ["load_adapters", "make_model", "make_models", "open_demo_harness", "open_harness"]
+__all__ = ["load_adapters", "make_access", "make_model", "make_models", "open_demo_harness", "open_harness"]
 
 
 def make_model(settings: ProviderSettings) -> Model:
@@ -29,6 +31,25 @@ def make_models(settings: Settings) -> Mapping[str, Model]:
     A model for each provider of the settings, by name.
     """
     return {provider.name: make_model(provider) for provider in settings.providers}
+
+
+def make_access(settings: Settings) -> Access:
+    """
+    Who may come in, by *settings*.
+
+    Raises:
+        ConfigError: without a key, only a loopback address may be listened on.
+    """
+    loopback = settings.host.strip("[]").lower() in ("localhost", "::1") or settings.host.startswith("127.")
+    if not loopback and not settings.api_keys and not settings.insecure:
+        raise ConfigError(
+            f"Listening on {settings.host} lets others in: give --api-key (or AGENT_HARNESS_API_KEY, or [keys] in the "
+            "settings file), or say --insecure."
+        )
+    hosts = settings.allowed_hosts
+    if hosts is None and loopback:
+        hosts = tuple(dict.fromkeys((*LOOPBACK_HOSTS, settings.host.lower())))
+    return Access(keys=settings.api_keys, hosts=hosts, origins=settings.allowed_origins)
 
 
 def load_adapters() -> None:

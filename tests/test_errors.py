@@ -26,6 +26,8 @@ CONTRACT: dict[int, tuple[str, set[str]]] = {
         "invalid_request_error",
         {"invalid_json", "invalid_value", "missing_field", "unknown_field", "unknown_event_type", "invalid_tool"},
     ),
+    401: ("authentication_error", {"missing_key", "wrong_key"}),
+    403: ("permission_error", {"bad_host", "bad_origin"}),
     404: (
         "not_found_error",
         {"unknown_path", "unknown_session", "unknown_call", "unknown_item", "unknown_response", "unknown_agent"},

@@ -136,7 +136,7 @@ class Connection:
     def __del__(self) -> None:
         if getattr(self, "_http", None) is not None:
             message = f"The client of {self.base_url} was never closed; await its aclose()."
-            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+            warnings.warn(message, ResourceWarning, stacklevel=2)
 
     async def ask(
         self,

@@ -10,15 +10,13 @@ import contextlib
 from collections.abc import AsyncGenerator
 from typing import Any
 
-import attrs
-
 from agent_harness.config import ProviderSettings
 from agent_harness.errors import ModelError
-from agent_harness.llm.base import Delta, Request, RequestCache
+from agent_harness.llm.base import Delta, Request
 from agent_harness.llm.chat_reader import AnswerReader
 from agent_harness.llm.chat_request import encode_body, output_limit
 from agent_harness.llm.upstream import Upstream, with_retries
-from agent_harness.llm.upstream_retries import has_output_parts, with_text_outputs
+from agent_harness.llm.upstream_retries import TextOutputs
 
 __all__ = ["ChatModel"]
 
@@ -45,12 +43,13 @@ class ChatModel:
         self._settings = settings
         self._upstream = upstream or Upstream(settings)
         self._owns_upstream = upstream is None
+        self._text_outputs = TextOutputs()
 
     def body(self, request: Request) -> bytes:
         """
         The JSON body that `stream` would send.
         """
-        return encode_body(request, self._settings)
+        return encode_body(request, self._text_outputs.settings_for(request, self._settings))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """
@@ -59,13 +58,7 @@ class ChatModel:
         Raises:
             ModelError: the call failed.
         """
-        body = self.body(request)
-        answer = self._try(request, body)
-        if self._settings.tool_output_parts and has_output_parts(request):
-            first = answer
-            answer = with_text_outputs(
-                self._settings, lambda: first, lambda: self._try(request, self._text_body(request))
-            )
+        answer = self._text_outputs.ask(request, self._settings, lambda settings: self._try(request, settings))
         async with contextlib.aclosing(answer) as deltas:
             async for delta in deltas:
                 yield delta
@@ -77,12 +70,9 @@ class ChatModel:
         if self._owns_upstream:
             await self._upstream.aclose()
 
-    def _text_body(self, request: Request) -> bytes:
-        settings = attrs.evolve(self._settings, tool_output_parts=False)
-        return encode_body(attrs.evolve(request, cache=RequestCache()), settings)
-
-    def _try(self, request: Request, body: bytes) -> AsyncGenerator[Delta, None]:
-        return with_retries(self._settings, lambda: self._ask(request, body))
+    def _try(self, request: Request, settings: ProviderSettings) -> AsyncGenerator[Delta, None]:
+        body = encode_body(request, settings)
+        return with_retries(settings, lambda: self._ask(request, body))
 
     async def _ask(self, request: Request, body: bytes) -> AsyncGenerator[Delta, None]:
         answer = AnswerReader(output_limit(request, self._settings))

@@ -6,15 +6,13 @@ for and given back. Many servers imitate it; what they leave out or change is me
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-import attrs
-
 from agent_harness.config import ProviderSettings
-from agent_harness.llm.base import Delta, Request, RequestCache
+from agent_harness.llm.base import Delta, Request
 from agent_harness.llm.responses_events import AnswerReader
-from agent_harness.llm.responses_input import build_body
+from agent_harness.llm.responses_input import build_body, find_model
 from agent_harness.llm.upstream import Upstream, finish, with_retries
 from agent_harness.llm.upstream_errors import CUT
-from agent_harness.llm.upstream_retries import has_output_parts, with_text_outputs
+from agent_harness.llm.upstream_retries import TextOutputs
 
 __all__ = ["ResponsesModel"]
 
@@ -31,6 +29,7 @@ class ResponsesModel:
     def __init__(self, settings: ProviderSettings, upstream: Upstream | None = None) -> None:
         self._settings = settings
         self._upstream = Upstream(settings) if upstream is None else upstream
+        self._text_outputs = TextOutputs()
 
     @property
     def default_model(self) -> str | None:
@@ -46,7 +45,7 @@ class ResponsesModel:
         Raises:
             ModelError: no model is named.
         """
-        return build_body(request, self._settings)
+        return build_body(request, self._text_outputs.settings_for(request, self._settings))
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """
@@ -55,13 +54,8 @@ class ResponsesModel:
         Raises:
             ModelError: the call failed.
         """
-        body = self.body(request)
-        deltas = self._try(body, request)
-        if self._settings.tool_output_parts and has_output_parts(request):
-            return with_text_outputs(
-                self._settings, lambda: deltas, lambda: self._try(self._text_body(request), request)
-            )
-        return deltas
+        find_model(request, self._settings)
+        return self._text_outputs.ask(request, self._settings, lambda settings: self._try(request, settings))
 
     async def aclose(self) -> None:
         """
@@ -69,12 +63,9 @@ class ResponsesModel:
         """
         await self._upstream.aclose()
 
-    def _text_body(self, request: Request) -> bytes:
-        settings = attrs.evolve(self._settings, tool_output_parts=False)
-        return build_body(attrs.evolve(request, cache=RequestCache()), settings)
-
-    def _try(self, body: bytes, request: Request) -> AsyncGenerator[Delta, None]:
-        return with_retries(self._settings, lambda: self._ask(body, request.session_id))
+    def _try(self, request: Request, settings: ProviderSettings) -> AsyncGenerator[Delta, None]:
+        body = build_body(request, settings)
+        return with_retries(settings, lambda: self._ask(body, request.session_id))
 
     async def _ask(self, body: bytes, session_id: str) -> AsyncGenerator[Delta, None]:
         reader = AnswerReader()

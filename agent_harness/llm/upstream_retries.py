@@ -7,16 +7,23 @@ import contextlib
 import random
 from collections.abc import AsyncGenerator, Callable
 
+import attrs
+
 from agent_harness.config import ProviderSettings
 from agent_harness.llm.base import Delta, ItemAdded, Request, Retrying
 from agent_harness.llm.upstream_errors import REJECTED, UpstreamError
 
-__all__ = ["has_output_parts", "with_retries", "with_text_outputs"]
+__all__ = ["TextOutputs", "with_retries"]
 
-Attempt = Callable[[], AsyncGenerator[Delta, None]]
+Deltas = AsyncGenerator[Delta, None]
+
+REMEMBERED = 10_000
+"""Most sessions of one provider of which it is remembered whether their tools' outputs may be more than text."""
 
 
-async def with_retries(settings: ProviderSettings, attempt: Attempt) -> AsyncGenerator[Delta, None]:
+async def with_retries(
+    settings: ProviderSettings, attempt: Callable[[], AsyncGenerator[Delta, None]]
+) -> AsyncGenerator[Delta, None]:
     """
     Yield what *attempt* yields, and begin anew where it fails before its first `ItemAdded` in a way that may pass: each
     time one `Retrying`, then the wait. After output began nothing is retried, since its reader has seen it.
@@ -43,43 +50,76 @@ async def with_retries(settings: ProviderSettings, attempt: Attempt) -> AsyncGen
         await asyncio.sleep(delay_s)
 
 
-async def with_text_outputs(settings: ProviderSettings, attempt: Attempt, text: Attempt) -> AsyncGenerator[Delta, None]:
+@attrs.define(eq=False)
+class TextOutputs:
     """
-    Yield what *attempt* yields, or where the server refuses its request, what *text* does: the same request with text
-    in the place of what tools have shown. An image that a server cannot take must not be what every later request of
-    its session fails for. Only for requests with such outputs; with no retries allowed, this one is not made.
+    Which sessions' tool outputs go out as text, because the server refused what a tool had shown and read on when it
+    got text in its place. An image that a server cannot take must not be what every later request fails for.
 
-    Raises:
-        UpstreamError: of *attempt*, or of *text* if that is not refused too.
+    ``_taken`` holds how many outputs that are more than strings a session's last good request had, None for text only.
     """
-    has_output = False
-    try:
-        async with contextlib.aclosing(attempt()) as deltas:
-            async for delta in deltas:
-                has_output = has_output or isinstance(delta, ItemAdded)
-                yield delta
-        return
-    except UpstreamError as error:
-        if has_output or error.code != REJECTED.code or not settings.max_retries:
+
+    _taken: dict[tuple[str, str | None], int | None] = attrs.field(factory=dict)
+
+    def settings_for(self, request: Request, settings: ProviderSettings) -> ProviderSettings:
+        """
+        The *settings* to encode *request* with.
+        """
+        if self._taken.get(_key(request), 0) is None:
+            return attrs.evolve(settings, tool_output_parts=False)
+        return settings
+
+    async def ask(
+        self, request: Request, settings: ProviderSettings, ask: Callable[[ProviderSettings], Deltas]
+    ) -> Deltas:
+        """
+        Yield what *ask* yields, and where the server refuses a request that shows something new, ask once more with
+        text in its place. With no retries allowed, this one is not made either.
+
+        Raises:
+            UpstreamError: of the first request, or of the second if that is not refused too.
+        """
+        chosen, parts = self.settings_for(request, settings), _count_parts(request)
+        begun = False
+        try:
+            async with contextlib.aclosing(ask(chosen)) as deltas:
+                async for delta in deltas:
+                    if not begun and not isinstance(delta, Retrying):
+                        begun = True
+                        self._note(request, parts if chosen.tool_output_parts else None)
+                    yield delta
+            return
+        except UpstreamError as error:
+            is_new = chosen.tool_output_parts and parts > (self._taken.get(_key(request)) or 0)
+            if begun or error.code != REJECTED.code or not is_new or not settings.max_retries:
+                raise
+            refusal = error
+        yield Retrying(1, 0.0, f"{refusal.message} Asked again with the tools' outputs as text only.")
+        try:
+            async with contextlib.aclosing(ask(attrs.evolve(settings, tool_output_parts=False))) as deltas:
+                async for delta in deltas:
+                    if not isinstance(delta, Retrying):
+                        self._note(request, None)
+                    yield delta
+        except UpstreamError as error:
+            if error.code == REJECTED.code:
+                # The first one tells more of what the client did.
+                raise refusal from None
             raise
-        refusal = error
-    yield Retrying(1, 0.0, f"{refusal.message} Asked again with the tools' outputs as text only.")
-    try:
-        async with contextlib.aclosing(text()) as deltas:
-            async for delta in deltas:
-                yield delta
-    except UpstreamError as error:
-        if error.code == REJECTED.code:
-            # The first one tells more of what the client did.
-            raise refusal from None
-        raise
+
+    def _note(self, request: Request, parts: int | None) -> None:
+        if parts != 0:
+            self._taken[_key(request)] = parts
+            if len(self._taken) > REMEMBERED:
+                del self._taken[next(iter(self._taken))]
 
 
-def has_output_parts(request: Request) -> bool:
-    """
-    Whether an output in *request* is more than a string.
-    """
-    return any(not isinstance(output.output, str) for block in request.blocks for output in block.outputs)
+def _key(request: Request) -> tuple[str, str | None]:
+    return request.session_id, request.model
+
+
+def _count_parts(request: Request) -> int:
+    return sum(not isinstance(output.output, str) for block in request.blocks for output in block.outputs)
 
 
 def _find_delay(settings: ProviderSettings, retry: int, retry_after_s: float | None) -> float:

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from agent_harness.engine.harness import Harness
 from agent_harness.server import routes
+from agent_harness.server.auth import Access, check_access, share_with_origin
 from agent_harness.server.idempotency import KeptAnswers
 from agent_harness.server.problems import answer_problems
 
@@ -21,29 +22,34 @@ Longest request line and header. aiohttp's own bound (8 KiB) answers in plain te
 """
 
 
-def make_app(harness: Harness) -> web.Application:
+def make_app(harness: Harness, access: Access | None = None) -> web.Application:
     """
-    An application that serves *harness*, to run by itself or to add as a sub-application. It closes the harness when it
-    shuts down, before it waits for open streams.
+    An application that serves *harness* to whom *access* lets in (None: to everyone but pages of foreign origins), to
+    run by itself or to add as a sub-application. It closes the harness when it shuts down, before it waits for open
+    streams.
     """
+    access = access or Access()
     app = web.Application(
-        middlewares=[answer_problems],
+        middlewares=[answer_problems, check_access(access)],
         client_max_size=harness.limits.body_bytes,
         handler_args={"max_line_size": HEAD_LINE_BYTES, "max_field_size": HEAD_LINE_BYTES},
     )
     app[HARNESS] = harness
     app[routes.ANSWERS] = KeptAnswers()
     app.add_routes(routes.ROUTES)
+    app.on_response_prepare.append(share_with_origin(access))
     app.on_shutdown.append(_close_harness)
     return app
 
 
-def init_app(app: web.Application, harness: Harness, prefix: str = "/agents-backend") -> web.Application:
+def init_app(
+    app: web.Application, harness: Harness, prefix: str = "/agents-backend", access: Access | None = None
+) -> web.Application:
     """
-    Serve *harness* below *prefix* in an application that exists. Its own routes and middlewares are left as they are; the
-    harness is closed when it shuts down. Returns the sub-application.
+    Serve *harness* below *prefix* in an application that exists. Its own routes and middlewares are left as they are;
+    the harness is closed when it shuts down. Returns the sub-application.
     """
-    backend = make_app(harness)
+    backend = make_app(harness, access)
     app.add_subapp(prefix, backend)
     app[HARNESS] = harness
     return backend

@@ -18,6 +18,7 @@ from aiohttp import web
 from agent_harness.engine.replies import Sent
 from agent_harness.engine.session import Session
 from agent_harness.errors import Conflict, InvalidRequest
+from agent_harness.server.auth import CALLER
 
 __all__ = ["KEPT_SESSION_ANSWERS", "KEPT_SESSIONS", "KeptAnswer", "KeptAnswers", "answer_once", "kept_answer"]
 
@@ -98,7 +99,7 @@ async def answer_once(
     if not 0 < len(key) <= KEY_MAX:
         raise InvalidRequest(f"An Idempotency-Key has 1 to {KEY_MAX} characters.", param="Idempotency-Key")
     kept, most = answers.find(session)
-    name, digest = (request.method, request.path_qs, key), hashlib.sha256(body).digest()
+    name, digest = (request.get(CALLER, ""), request.method, request.path_qs, key), hashlib.sha256(body).digest()
     while (entry := kept.get(name)) is not None and time.time() - entry.at < KEPT_S:
         if entry.digest != digest:
             message = "This Idempotency-Key was used with another body; use a new one for a new request."

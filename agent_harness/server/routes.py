@@ -17,6 +17,7 @@ from agent_harness.protocol.decode import parse_json
 from agent_harness.protocol.encode import dump_json, to_wire
 from agent_harness.protocol.pages import make_page
 from agent_harness.protocol.requests import read_create, read_events, read_fork, read_page, read_update
+from agent_harness.server.auth import needs_no_key
 from agent_harness.server.idempotency import KeptAnswers, answer_once, kept_answer
 from agent_harness.server.stream import stream_message, stream_session
 from agent_harness.version import VERSION
@@ -82,6 +83,7 @@ def _flag(query: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 @ROUTES.get("/health")
+@needs_no_key
 async def health(request: web.Request) -> web.Response:
     """
     Liveness, version and counts.

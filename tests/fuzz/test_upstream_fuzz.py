@@ -35,7 +35,7 @@ from agent_harness.protocol.encode import dump_json, to_wire
 from agent_harness.protocol.requests import read_create, read_events
 from agent_harness.testing.strict import Dialect, SessionMemory, StrictOptions, check_request, parse_body
 from tests.engine.laws import check_log, check_rest, check_snapshot
-from tests.fuzz.mutations import KEEPS_VALUES, cut_up, mutate
+from tests.fuzz.mutations import KEEPS_VALUES, annotate, cut_up, mutate
 from tests.fuzz.streams import GOOD, good_stream, good_text
 from tests.llm.raw_upstream import Answer, serve_raw
 
@@ -198,6 +198,23 @@ async def test_mutated_streams_never_wedge_a_session(
             failures += [f"{play.what} logged: {record.getMessage()}"[:500] for record in caplog.records]
             caplog.clear()
     assert not failures, f"{len(failures)} failures:\n" + "\n".join(failures[:40])
+
+
+@pytest.mark.xfail(strict=True, reason="responses_events keeps annotations that are too deep for the event around them")
+@pytest.mark.parametrize("depth", range(250, 255))
+async def test_annotation_that_is_nested_as_deep_as_can_be_read_can_be_shown(depth: int) -> None:
+    """
+    B070. Belongs among the strange frames of the mutations, too, once it passes.
+    """
+    upstream = FakeUpstream(make_settings("responses"))
+    frames = good_stream("responses", "text")[0]
+    async with Harness({"default": make_model(make_settings("responses"), upstream)}) as harness:
+        play = Play("responses", FIRST_SEED, harness, upstream)
+        upstream.answers[:] = [[*frames[:5], annotate(depth), *frames[5:]]]
+        await play.take_turn("What is it?")
+        for published in play.session.feed.kept():
+            assert published.frame.endswith(b"\n\n")
+        dump_json(to_wire(play.session.snapshot()))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

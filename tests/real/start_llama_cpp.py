@@ -1,5 +1,5 @@
 """
-Starts llama.cpp's own server, which the package xllamacpp carries: ``llama_cpp.py MODEL TEMPLATE PORT``.
+Starts llama.cpp's own server, which the package xllamacpp carries: ``start_llama_cpp.py MODEL TEMPLATE PORT``.
 """
 
 import signal
