@@ -75,15 +75,38 @@ class ProviderSettings:
 @attrs.frozen(kw_only=True)
 class Limits:
     """
-    Bounds of the engine and the server. Sizes are bytes, times seconds.
+    Bounds of the engine and the server. Sizes are bytes (of what is kept: about), times seconds.
+
+    Args:
+        body_bytes: longest request body.
+        sessions: most sessions.
+        items, session_bytes: most of a session's transcript; a full session takes results, but no messages.
+        queued_messages: most messages that wait in a session.
+        open_calls: most calls of one answer that are given to the client; the harness answers the others.
+        turn_s: longest time a turn runs, waiting for results included.
+        followers: most followers of a session.
+        replay_events, replay_bytes: the newest events kept for followers that come back; one that falls further behind
+            is cut.
+        replay_idle_s: how long an idle session keeps them.
+        session_idle_s: how long an idle session is kept.
+        ping_s: longest silence on a stream.
+        grace_s: how long turns may go on when the server stops.
     """
 
     body_bytes: int = 16 * 1024 * 1024
     sessions: int = 10_000
+    items: int = 100_000
+    session_bytes: int = 256 * 1024 * 1024
     queued_messages: int = 100
+    open_calls: int = 128
+    turn_s: float = 24 * 3600.0
+    followers: int = 1_000
     replay_events: int = 1_000
+    replay_bytes: int = 64 * 1024 * 1024
     replay_idle_s: float = 600.0
+    session_idle_s: float = 24 * 3600.0
     ping_s: float = 10.0
+    grace_s: float = 10.0
 
 
 @attrs.frozen(kw_only=True)

@@ -56,7 +56,7 @@ async def check_provider(settings: ProviderSettings, tell: Tell = lambda probe: 
     Raises:
         ConfigError: its key is missing or refused.
     """
-    # Retries would hide what the server does, and the check waits for no longer than its own bound.
+    # Retries would hide what the server does.
     check = _Check(attrs.evolve(settings, max_retries=0))
     told: dict[str, ProbeReport] = {}
     for probe in PROBES:
@@ -157,10 +157,21 @@ class _Check:
 
     async def _play(self, probe: Probe, settings: ProviderSettings) -> list[str]:
         """
-        Play a probe in a harness of its own, so that nothing of another one is left.
+        Play a probe, once more if the server could not be reached: it may have closed the connection between two calls.
 
         Raises:
             ProbeFailed: the server did not do what is needed.
+        """
+        try:
+            return await self._play_once(probe, settings)
+        except ProbeFailed as failure:
+            if not failure.unreachable:
+                raise
+        return await self._play_once(probe, settings)
+
+    async def _play_once(self, probe: Probe, settings: ProviderSettings) -> list[str]:
+        """
+        Play a probe in a harness of its own, so that nothing of another one is left.
         """
         model = Watched(make_model(settings))
         async with Harness({settings.name: model}, default_provider=settings.name) as harness:

@@ -171,7 +171,7 @@ _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         _said(r"never called"),
-        "Many servers read calls only when started for it: vLLM with --enable-auto-tool-choice --tool-call-parser NAME,"
+        "The model may know no tools. And many servers read calls only when started for it: vLLM with --enable-auto-tool-choice --tool-call-parser NAME,"
         " llama-cpp-python with --chat_format chatml-function-calling, llama.cpp with --jinja.",
     ),
 )

@@ -50,6 +50,8 @@ async def _probe_bound(talk: Talk) -> list[str]:
     counted = talk.model.ends[-1].usage.output_tokens
     if rest.status == "incomplete":
         return [f"An output bound of {SMALL_BOUND} tokens is kept."]
+    if counted == SMALL_BOUND:
+        return [f"An output bound of {SMALL_BOUND} tokens is kept, but the cut answer is called complete."]
     if (counted or 0) > SMALL_BOUND or len(rest.text) > 12 * SMALL_BOUND:
         size = f"{counted} tokens" if counted else f"{len(rest.text)} characters"
         raise ProbeFailed("unexpected", f"The server ignores the bound on output: {SMALL_BOUND} tokens gave {size}.")

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
@@ -21,12 +21,18 @@ SHUTDOWN_S = 5.0
 
 
 async def serve_app(
-    app: web.Application, host: str, port: int, *, on_listening: Callable[[str], None] = lambda url: None
+    app: web.Application,
+    host: str,
+    port: int,
+    *,
+    on_listening: Callable[[str], None] = lambda url: None,
+    on_stopping: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """
     Serve *app* until SIGINT or SIGTERM, then close it and return; a second signal ends the process at once.
 
-    *on_listening* gets the base URL, with the real port where *port* is 0.
+    *on_listening* gets the base URL, with the real port where *port* is 0; *on_stopping* is awaited while still
+    serving.
 
     Raises:
         ListenError: the address cannot be used; the message names it.
@@ -40,6 +46,8 @@ async def serve_app(
         _watch_signals(stop)
         on_listening(_url(runner, host))
         await stop.wait()
+        if on_stopping is not None:
+            await on_stopping()
     finally:
         await runner.cleanup()
 

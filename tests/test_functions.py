@@ -367,6 +367,7 @@ async def test_arguments_that_do_not_fit_are_an_error_the_model_can_read(argumen
         (InputText("hi"), (InputText("hi"),)),
         ([InputText("hi"), {"type": "input_image", "file_id": "f"}], (InputText("hi"), InputImage(file_id="f"))),
         ((InputFile(file_id="f"),), (InputFile(file_id="f"),)),
+        ([InputText("half \ud83d")], (InputText("half \ufffd"),)),
         ([{"type": "other"}], '[{"type":"other"}]'),
     ],
 )

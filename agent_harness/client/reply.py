@@ -177,7 +177,8 @@ class Reply:
         if now is not None and (now.response_id == self.response_id or self.item_id in now.queued):
             self._calls.close_all(but=_open_calls(now))
             for action in now.required_actions:
-                self._calls.start(action.call_id, action.name, action.arguments)
+                if action.response_id == self.response_id:
+                    self._calls.start(action.call_id, action.name, action.arguments)
         else:
             self._ended_by = self._stream.opening_seq
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Awaitable
+from typing import IO
 
 __all__ = ["OUTPUT_HEAD", "OUTPUT_TAIL", "run_command"]
 
@@ -60,24 +61,34 @@ async def run_command(command: str, folder: str, timeout_s: float) -> str:
         OSError: bash cannot be started.
     """
     output = _Output()
-    reading, writing = os.pipe()
+    source, writing = _open_pipe()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: output, source)
     try:
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: output, open(reading, "rb", 0))
-        try:
-            process = await asyncio.create_subprocess_exec(
-                "bash", "-c", command,
-                cwd=folder, env={**os.environ, **QUIET}, start_new_session=True,
-                stdin=asyncio.subprocess.DEVNULL, stdout=writing, stderr=writing,
-            )  # fmt: skip
-        finally:
-            os.close(writing)
-    except FileNotFoundError:
-        transport.close()
-        raise FileNotFoundError("bash is not installed, or the root folder is gone") from None
-    try:
+        process = await _start(command, folder, writing)
         return _tell(output, await _wait(process, output, timeout_s), timeout_s)
     finally:
         transport.close()
+
+
+def _open_pipe() -> tuple[IO[bytes], int]:
+    """
+    Both ends of a pipe: the one that is read as a file, which the transport then owns.
+    """
+    reading, writing = os.pipe()
+    return open(reading, "rb", 0), writing
+
+
+async def _start(command: str, folder: str, writing: int) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            "bash", "-c", command,
+            cwd=folder, env={**os.environ, **QUIET}, start_new_session=True,
+            stdin=asyncio.subprocess.DEVNULL, stdout=writing, stderr=writing,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise FileNotFoundError("bash is not installed, or the root folder is gone") from None
+    finally:
+        os.close(writing)
 
 
 async def _wait(process: asyncio.subprocess.Process, output: _Output, timeout_s: float) -> int | None:

@@ -109,7 +109,7 @@ class Answer:
         expires: dict[str, float | None] = {}
         refused: dict[str, FunctionCallOutput] = {}
         for draft in calls:
-            text = refusal_text(draft, self._offered)
+            text = refusal_text(draft, self._offered, len(expires) < self._session.host.limits.open_calls)
             if text is not None:
                 refused[draft.call_id] = harness_output(draft.call_id, text, self._turn_id, int(now))
                 continue
@@ -118,7 +118,9 @@ class Answer:
         self._session.keep(self._session.transcript.end_answer(expires, refused))
 
     def _grow(self, index: int, kind: str, number: int, piece: str) -> None:
-        self._session.keep(grow_draft(self._session.transcript.drafts[index], kind, number, clean_text(piece)))
+        transcript, piece = self._session.transcript, clean_text(piece)
+        transcript.size += len(piece)
+        self._session.keep(grow_draft(transcript.drafts[index], kind, number, piece))
 
     def _finish(self, done: base.ItemDone) -> None:
         session = self._session

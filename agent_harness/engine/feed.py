@@ -6,6 +6,7 @@ falls behind what is kept is cut. So a slow follower costs nothing, and slows no
 """
 
 import asyncio
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import attrs
 
 from agent_harness.protocol.encode import encode_event
 from agent_harness.protocol.events import Event, OutputItemDone, SessionGap, SessionLagged
+from agent_harness.protocol.sizes import event_size
 
 __all__ = ["Feed", "Follower", "Published"]
 
@@ -46,14 +48,17 @@ class Feed:
     """
     Args:
         keep: how many of the newest events are kept for followers that come late or back.
+        keep_bytes: how many bytes of them, about; the newest event is kept whatever its size.
     """
 
-    __slots__ = ("_followers", "_kept", "closed", "seq")
+    __slots__ = ("_followers", "_keep", "_keep_bytes", "_kept", "_kept_bytes", "closed", "seq")
 
-    def __init__(self, keep: int) -> None:
+    def __init__(self, keep: int, keep_bytes: int = sys.maxsize) -> None:
         self.seq = 0
         self.closed = False
-        self._kept: deque[Published] = deque(maxlen=keep)
+        self._keep, self._keep_bytes = keep, keep_bytes
+        self._kept: deque[Published] = deque()
+        self._kept_bytes = 0
         self._followers: list[Follower] = []
 
     def __len__(self) -> int:
@@ -79,6 +84,9 @@ class Feed:
         """
         self.seq += 1
         self._kept.append(Published(self.seq, event, time.time()))
+        self._kept_bytes += event_size(event)
+        while len(self._kept) > self._keep or (self._kept_bytes > self._keep_bytes and len(self._kept) > 1):
+            self._kept_bytes -= event_size(self._kept.popleft().event)
         if self._followers:
             self._wake()
 
@@ -100,6 +108,7 @@ class Feed:
         Keep nothing; followers that have not read all of it are cut.
         """
         self._kept.clear()
+        self._kept_bytes = 0
         self._wake()
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ class Harness:
         models: by provider name.
         default_provider: the provider of agents that name none.
         agents: by the name that clients give as ``agent_id``.
-        limits: bounds; the engine's are ``sessions``, ``queued_messages``, ``replay_events`` and ``replay_idle_s``.
+        limits: bounds.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Harness:
         self.default_provider = default_provider
         self.limits = limits or Limits()
         self.agents = dict(agents or {})
-        self.closed = False
+        self.closed = self.draining = False
         self._sessions: dict[str, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
@@ -136,6 +136,10 @@ class Harness:
         """
         self._check_room()
         agent = command.agent if command.agent_id is None else self.find_agent(command.agent_id)
+        if len(command.items) > self.limits.items:
+            raise RateLimited(
+                f"A session holds at most {self.limits.items:,} items.", code="session_full", param="items"
+            )
         transcript = seed_transcript(command.items, int(time.time()))
         return self._add(Session(self, agent, dict(command.metadata), transcript))
 
@@ -190,6 +194,17 @@ class Harness:
         self._sessions.pop(session.id, None)
         await session.delete()
 
+    async def drain(self) -> None:
+        """
+        Take no new sessions, messages and forks, and give the turns that run ``grace_s`` seconds to end. Results and
+        interrupts are still taken. Followed by `aclose`, which interrupts what is left.
+        """
+        self.draining = True
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.limits.grace_s
+        while self._tasks and (left := deadline - loop.time()) > 0:
+            await asyncio.wait(set(self._tasks), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+
     async def aclose(self) -> None:
         """
         End every session; idempotent. Turns end as interrupted, followers get the end of their stream.
@@ -209,7 +224,7 @@ class Harness:
                 await close()
 
     def _check_room(self) -> None:
-        if self.closed:
+        if self.closed or self.draining:
             raise Unavailable("The server is shutting down; try another, or again later.", code="shutting_down")
         if len(self._sessions) >= self.limits.sessions:
             raise RateLimited(
@@ -225,12 +240,15 @@ class Harness:
 
     def _sweep(self) -> None:
         """
-        Forget the events of sessions that have been idle for long. One timer for all sessions, none while there are
-        none.
+        Forget the events of sessions that have been idle for a while, and sessions that have been for long. One timer
+        for all sessions, none while there are none.
         """
-        oldest = time.time() - self.limits.replay_idle_s
-        for session in self._sessions.values():
-            if session.response_id is None and session.updated_at <= oldest and len(session.feed):
+        now = time.time()
+        for session in self.sessions():
+            if session.response_id is None and session.updated_at <= now - self.limits.session_idle_s:
+                self._sessions.pop(session.id)
+                session.retire()
+            elif session.response_id is None and session.updated_at <= now - self.limits.replay_idle_s:
                 session.feed.forget()
         self._sweeper = None
         if self._sessions:

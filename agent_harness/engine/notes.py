@@ -48,13 +48,16 @@ def interrupt_marker(response_id: str, now: int) -> Message:
     )
 
 
-def refusal_text(draft: Draft, offered: Mapping[str, Tool]) -> str | None:
+def refusal_text(draft: Draft, offered: Mapping[str, Tool], has_room: bool) -> str | None:
     """
-    Why a call cannot be given to the client, in words the model can act on; None if it can.
+    Why a call cannot be given to the client, in words the model can act on; None if it can. *has_room*: fewer calls are
+    open than may be.
     """
     if draft.raw_name not in offered:
         names = ", ".join(offered) or "none"
         return f"There is no tool named {draft.raw_name[:64]!r}. Tools that can be called: {names}."
     if draft.problem is not None:
         return f"The call was not run: arguments must be a JSON object, but {draft.problem}. Call again with one."
+    if not has_room:
+        return "The call was not run: too many were made at once. Make it again when the others are answered."
     return None

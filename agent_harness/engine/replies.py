@@ -22,6 +22,7 @@ class SessionHost(Protocol):
 
     limits: Limits
     default_provider: str
+    draining: bool
 
     def find_model(self, provider: str) -> Model:
         """

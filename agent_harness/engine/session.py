@@ -19,7 +19,7 @@ from agent_harness.engine.replies import Accepted, Interrupted, Sent
 from agent_harness.engine.running import ToolLike, run_message
 from agent_harness.engine.state import SessionState
 from agent_harness.engine.turn import TurnOver, run_turn
-from agent_harness.errors import Conflict, InvalidRequest, ModelError, RateLimited
+from agent_harness.errors import Conflict, InvalidRequest, ModelError, RateLimited, Unavailable
 from agent_harness.protocol import events as said
 from agent_harness.protocol.commands import Delivery, Interrupt, OutputData, SendMessage, UpdateSession
 from agent_harness.protocol.items import (
@@ -37,7 +37,7 @@ from agent_harness.protocol.tools import (
     merge_tools,
 )
 from agent_harness.protocol.transcript import ClosedBy, Step, Waiting
-from agent_harness.protocol.turns import LastError, Turn
+from agent_harness.protocol.turns import IncompleteReason, LastError, Turn
 
 __all__ = ["Session"]
 
@@ -62,11 +62,18 @@ class Session(SessionState):
 
         Raises:
             Conflict: delivery is ``reject`` and a turn runs.
-            RateLimited: too many messages wait.
+            RateLimited: too many messages wait, or the session is full.
+            Unavailable: the server is shutting down.
             InvalidRequest: tool_choice asks for a function that is not offered, or the tools are too many.
             NotFound: the session was deleted.
         """
         self.check_open()
+        if self.host.draining:
+            raise Unavailable("The server is shutting down and takes no messages; results are still taken.")
+        if self.is_full():
+            raise RateLimited(
+                "This session holds as much as one may. Fork it up to an item, or begin a new one.", code="session_full"
+            )
         running = self.transcript.current
         steer = running is not None and command.delivery == "steer"
         self._check_tools(command, steer)
@@ -175,10 +182,16 @@ class Session(SessionState):
         task = self._task
         if self.transcript.current is not None:
             self._cancel(clear_queue=True)
-        self.keep([said.SessionDeleted(self.id)])
-        self.feed.close()
+        self.retire()
         if task is not None:
             await asyncio.wait((task,), timeout=INTERRUPT_WAIT_S)
+
+    def retire(self) -> None:
+        """
+        Tell followers that the session is gone, and take no more commands; no turn may run.
+        """
+        self.keep([said.SessionDeleted(self.id)])
+        self.feed.close()
 
     def stop(self) -> asyncio.Task[None] | None:
         """
@@ -226,6 +239,14 @@ class Session(SessionState):
             self.end_turn(
                 [*self.transcript.cut_answer(), *self._close_open("harness", FAILED_CALL)], "failed", error=reason
             )
+
+    def cut_turn(self, turn_id: str, reason: IncompleteReason) -> None:
+        """
+        End the turn ``response.incomplete`` because a bound is reached; open calls are closed as by a deadline.
+        """
+        if self.transcript.current == turn_id:
+            told = [*self.transcript.cut_answer(), *self._close_open("deadline", LATE_CALL)]
+            self.end_turn(told, "incomplete", reason=reason)
 
     async def wait_for_results(self, turn_id: str) -> None:
         """

@@ -10,7 +10,7 @@ from typing import Literal
 from agent_harness.engine.feed import Feed, Follower
 from agent_harness.engine.pending import Pending
 from agent_harness.engine.replies import Sent, SessionHost
-from agent_harness.errors import NotFound
+from agent_harness.errors import NotFound, RateLimited
 from agent_harness.llm import base
 from agent_harness.protocol import events as said
 from agent_harness.protocol.agents import Agent
@@ -50,7 +50,7 @@ class SessionState:
         self.created_at = self.updated_at = int(time.time())
         self.usage: Usage | None = None
         self.last_error: LastError | None = None
-        self.feed = Feed(host.limits.replay_events)
+        self.feed = Feed(host.limits.replay_events, host.limits.replay_bytes)
         self.host = host
         self._pending = Pending()
         self._task: asyncio.Task[None] | None = None
@@ -81,6 +81,13 @@ class SessionState:
             return self.transcript.current
         coming = self.transcript.next_waiting()
         return coming.message.response_id if coming else None
+
+    def is_full(self) -> bool:
+        """
+        Whether the transcript has reached a bound: no message is taken, and no model is called.
+        """
+        limits = self.host.limits
+        return self.transcript.count >= limits.items or self.transcript.size >= limits.session_bytes
 
     @property
     def provider(self) -> str:
@@ -126,8 +133,15 @@ class SessionState:
         """
         Follow the session from event number *after* (as the client gave it), or from now on; with *sent* from before
         that message took effect.
+
+        Raises:
+            NotFound: the session was deleted.
+            RateLimited: too many follow it.
         """
         self.check_open()
+        if self.feed.followers >= self.host.limits.followers:
+            message = f"{self.feed.followers} follow this session already, the most that may."
+            raise RateLimited(message, code="too_many_followers")
         if sent is not None:
             opening = self.status_event(item_id=sent.item_id, response_id=sent.response_id)
             return self.feed.follow(opening, [], str(sent.seq), seq=sent.seq)

@@ -5,6 +5,7 @@ It decides nothing by itself: it asks the session what comes next, carries the m
 and ends when its turn is over, whoever ended it.
 """
 
+import asyncio
 import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -34,20 +35,34 @@ async def run_turn(session: "Session", turn_id: str) -> None:
 
     Model failures end the turn ``response.failed``. Returns quietly when the turn was ended from outside.
     """
+    scope = asyncio.timeout(session.host.limits.turn_s)
     try:
-        while session.step_of(turn_id) is not Step.IDLE:
-            if session.step_of(turn_id) is Step.AWAIT_RESULTS:
-                await session.wait_for_results(turn_id)
-            else:
-                await call_model(session, turn_id)
+        async with scope:
+            await _run_steps(session, turn_id)
+    except TimeoutError:
+        if not scope.expired():
+            _fail(session, turn_id)
+        session.cut_turn(turn_id, "max_turn_time")
     except TurnOver:
         return
     except ModelError as error:
         session.fail(turn_id, error)
     except Exception:
-        log.exception("turn %s of session %s failed by a fault of the harness or its model", turn_id, session.id)
-        message = "The turn failed by an internal error; the server's log has the details."
-        session.fail(turn_id, ModelError(message, code="internal_error"))
+        _fail(session, turn_id)
+
+
+def _fail(session: "Session", turn_id: str) -> None:
+    log.exception("turn %s of session %s failed by a fault of the harness or its model", turn_id, session.id)
+    message = "The turn failed by an internal error; the server's log has the details."
+    session.fail(turn_id, ModelError(message, code="internal_error"))
+
+
+async def _run_steps(session: "Session", turn_id: str) -> None:
+    while session.step_of(turn_id) is not Step.IDLE:
+        if session.step_of(turn_id) is Step.AWAIT_RESULTS:
+            await session.wait_for_results(turn_id)
+        else:
+            await call_model(session, turn_id)
 
 
 async def call_model(session: "Session", turn_id: str) -> None:
@@ -63,6 +78,9 @@ async def call_model(session: "Session", turn_id: str) -> None:
         # The bound was lowered while the turn was parked.
         session.end_turn([], "incomplete", reason="max_model_calls")
         return
+    if session.is_full():
+        session.cut_turn(turn_id, "session_full")
+        return
     answer = Answer(session)
     stream: Any = answer.model.stream(answer.request)
     async with aclosing(stream):
@@ -72,4 +90,7 @@ async def call_model(session: "Session", turn_id: str) -> None:
                 answer.end(delta)
                 return
             answer.take(delta)
+            if session.is_full():
+                session.cut_turn(turn_id, "session_full")
+                return
     raise ModelError("The model's answer stopped before its end.", code="upstream_disconnected")

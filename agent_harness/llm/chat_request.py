@@ -125,8 +125,8 @@ def _encode_messages(request: Request, settings: ProviderSettings) -> list[bytes
     was kept with other instructions is of no use.
     """
     cache = request.cache
-    model, parts = request.model or settings.model or "", str(settings.tool_output_parts)
-    key = ("chat", request.provider, model, request.instructions or "", parts)
+    form = "chat" if settings.tool_output_parts else "chat, outputs as text"
+    key = (form, request.provider, request.model or settings.model or "", request.instructions or "")
     stable = _count_stable(request, settings)
     if cache.key != key or cache.count > stable:
         cache.reset(key)

@@ -29,6 +29,7 @@ class ResponsesModel:
     def __init__(self, settings: ProviderSettings, upstream: Upstream | None = None) -> None:
         self._settings = settings
         self._upstream = Upstream(settings) if upstream is None else upstream
+        self._owns_upstream = upstream is None
         self._text_outputs = TextOutputs()
 
     @property
@@ -59,9 +60,10 @@ class ResponsesModel:
 
     async def aclose(self) -> None:
         """
-        Close the connections.
+        Close the connections; not those of an upstream that was handed in.
         """
-        await self._upstream.aclose()
+        if self._owns_upstream:
+            await self._upstream.aclose()
 
     def _try(self, request: Request, settings: ProviderSettings) -> AsyncGenerator[Delta, None]:
         body = build_body(request, settings)

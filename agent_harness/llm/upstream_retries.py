@@ -98,7 +98,8 @@ class TextOutputs:
         try:
             async with contextlib.aclosing(ask(attrs.evolve(settings, tool_output_parts=False))) as deltas:
                 async for delta in deltas:
-                    if not isinstance(delta, Retrying):
+                    if not begun and not isinstance(delta, Retrying):
+                        begun = True
                         self._note(request, None)
                     yield delta
         except UpstreamError as error:

@@ -69,4 +69,3 @@ def finish_draft(
             case _:
                 told.append(said.SummaryDone(rid, item_id, at, index, text))
     return told
-

@@ -16,6 +16,7 @@ from agent_harness.protocol import events as said
 from agent_harness.protocol.items import FunctionCall, InputFile, InputImage, Message, Reasoning, Usage
 from agent_harness.protocol.pages import Snapshot
 from agent_harness.protocol.sse import encode_frame
+from agent_harness.protocol.tools import clean_text
 from agent_harness.protocol.turns import Turn
 
 __all__ = ["dump_json", "encode_event", "to_wire"]
@@ -35,9 +36,24 @@ _LEFT_OUT_IF_NONE: dict[Any, tuple[str, ...]] = {
 
 def dump_json(value: Any) -> bytes:
     """
-    *value* as one line of JSON.
+    *value* as one line of JSON. What JSON cannot hold becomes null: an adapter of somebody else's may give a number
+    that is none, and one such value must not end the streams of all followers.
     """
-    return orjson.dumps(value)
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return orjson.dumps(_blank_out(value))
+
+
+def _blank_out(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, Mapping):
+        return {clean_text(str(key)): _blank_out(held) for key, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [_blank_out(held) for held in value]
+    is_number = isinstance(value, float) or (isinstance(value, int) and -(2**63) <= value < 2**64)
+    return value if is_number else None
 
 
 def to_wire(value: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import attrs
 
 from agent_harness.protocol.items import FunctionCall, FunctionCallOutput, Item, make_id
+from agent_harness.protocol.sizes import item_size
 from agent_harness.protocol.transcript import Call, Transcript
 
 __all__ = ["CLOSED_AT_START", "copy_items", "seed_transcript"]
@@ -72,7 +73,7 @@ def _close(call_id: str, now: int) -> FunctionCallOutput:
 
 
 def _index(entries: list[Item]) -> Transcript:
-    transcript = Transcript(entries=list(entries))
+    transcript = Transcript(entries=list(entries), size=sum(map(item_size, entries)))
     for position, item in enumerate(entries):
         if isinstance(item, FunctionCall):
             transcript.calls[item.call_id] = Call(position)

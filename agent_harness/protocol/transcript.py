@@ -16,6 +16,7 @@ from agent_harness.protocol import events as said
 from agent_harness.protocol.blocks import Block, build_blocks
 from agent_harness.protocol.drafts import Draft
 from agent_harness.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, Usage
+from agent_harness.protocol.sizes import ITEM_SIZE, item_size
 from agent_harness.protocol.tools import Tool, ToolChoice
 from agent_harness.protocol.turns import IncompleteReason, LastError, RequiredAction, Turn
 
@@ -61,7 +62,8 @@ class Waiting:
 @attrs.define(eq=False)
 class Transcript:
     """
-    See the module. ``current`` is the running turn's id; ``tools`` and ``tool_choice`` are what its message brought.
+    See the module. ``current`` is the running turn's id; ``tools`` and ``tool_choice`` are what its message brought;
+    ``size`` is about how many bytes the items take.
     """
 
     turns: dict[str, Turn] = attrs.field(factory=dict)
@@ -73,6 +75,7 @@ class Transcript:
     calls: dict[str, Call] = attrs.field(factory=dict)
     outputs: dict[str, FunctionCallOutput] = attrs.field(factory=dict)
     drafts: dict[int, Draft] = attrs.field(factory=dict)
+    size: int = 0
     _entries: list[Item | Draft] = attrs.field(factory=list, alias="entries")
     _next_index: int = 0
     _closed_blocks: list[Block] = attrs.field(factory=list)
@@ -109,6 +112,13 @@ class Transcript:
         The items that are neither queued nor in progress.
         """
         return [entry for entry in self._entries if not isinstance(entry, Draft)]
+
+    @property
+    def count(self) -> int:
+        """
+        How many items there are, waiting messages included.
+        """
+        return len(self._entries) + len(self.waiting)
 
     def call_item(self, call_id: str) -> FunctionCall:
         """
@@ -161,7 +171,7 @@ class Transcript:
         assert self.current is None
         self.turns[turn.id] = turn
         self.current, self.tools, self.tool_choice, self._next_index = turn.id, tools, tool_choice, 0
-        self._entries.append(message)
+        self._append(message)
         return [said.SessionItem(message)]
 
     def wait(self, waiting: Waiting, turn: Turn | None) -> list[said.Event]:
@@ -222,7 +232,7 @@ class Transcript:
         """
         Add a message that the model did not write.
         """
-        self._entries.append(message)
+        self._append(message)
         return [said.SessionItem(message)]
 
     def count_call(self, model: str | None) -> None:
@@ -270,6 +280,7 @@ class Transcript:
         if draft.type == "function_call":
             self.calls[draft.call_id] = Call(len(self._entries), draft.output_index)
         self._entries.append(draft)
+        self.size += ITEM_SIZE
         return [said.OutputItemAdded(self.current, draft.output_index, draft.item())]
 
     def cut_answer(self) -> list[said.Event]:
@@ -335,9 +346,13 @@ class Transcript:
     def _add_output(self, output: FunctionCallOutput, closed_by: ClosedBy) -> said.Event:
         self.calls[output.call_id].closed_by = closed_by
         self.outputs[output.call_id] = output
-        self._entries.append(output)
+        self._append(output)
         assert self.current is not None
         return said.OutputItemDone(self.current, self._take_index(), output)
+
+    def _append(self, item: Item) -> None:
+        self._entries.append(item)
+        self.size += item_size(item)
 
     def _take_index(self) -> int:
         index = self._next_index

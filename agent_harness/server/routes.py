@@ -90,7 +90,12 @@ async def health(request: web.Request) -> web.Response:
     """
     harness = request.app[HARNESS]
     return _answer(
-        {"status": "ok", "version": VERSION, "sessions": len(harness), "running_turns": harness.running_turns}
+        {
+            "status": "shutting_down" if harness.draining else "ok",
+            "version": VERSION,
+            "sessions": len(harness),
+            "running_turns": harness.running_turns,
+        }
     )
 
 

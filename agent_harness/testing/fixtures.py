@@ -51,11 +51,12 @@ def serve_harness(settings: Settings) -> Iterator[HarnessServer]:
         yield HarnessServer(server.url)
 
 
-def make_harness(mock: MockLLM, scripted: ScriptedModel) -> Harness:
+def make_harness(mock: MockLLM, scripted: ScriptedModel | None = None) -> Harness:
     """
-    A harness with the providers ``default`` (*mock*, over HTTP) and ``scripted``.
+    A harness with the providers ``default`` (*mock*, over HTTP) and, if it is given, ``scripted``; close it.
     """
-    return Harness({**make_models(mock.settings()), "scripted": scripted})
+    models = dict(make_models(mock.settings()))
+    return Harness(models if scripted is None else {**models, "scripted": scripted})
 
 
 class CheckedModel(ScriptedModel):

@@ -66,7 +66,8 @@ class ModelRequest:
         """
         The conversation: ``input`` or ``messages``.
         """
-        return [item for item in list_items(self.api, self.body) if isinstance(item, dict)] if self.model else []
+        items = list_items(self.api, self.body) if isinstance(self.body, dict) else []
+        return [item for item in items if isinstance(item, dict)]
 
     @property
     def user_text(self) -> str:
@@ -200,8 +201,11 @@ class MockLLM:
         that were refused.
         """
         lines = [f"{step!r} was never asked for" for step in list(self._state.steps)]
+        asked: list[Any] = []
         for index, held in enumerate(list(self._state.captured)):
-            if id(held) not in self._state.answered and held.status is not None:
+            # The same request asked again is the same problem.
+            if id(held) not in self._state.answered and held.status is not None and held.body not in asked:
+                asked.append(held.body)
                 refused = "was refused: it is none that a real model server takes" if held.status == 400 else ""
                 lines.append(f"{self._read(index, held)} {refused or 'had no step left'}")
         return lines

@@ -50,6 +50,7 @@ class Step:
     _parked: Parked | None = None
     _released: bool = False
     _taken: bool = False
+    _lasts: bool = False
 
     def __repr__(self) -> str:
         return f"step {self.number} ({self._describe()}, {self.where})"
@@ -101,14 +102,15 @@ class Step:
 
         Args:
             message, code: of the error object.
-            retry: leave it to the harness to ask again as it would in earnest, each time a request and so a step of its
-                own. Otherwise the error says that asking again is useless (``x-should-retry: false``).
+            retry: the same request, asked again, takes the next step. Otherwise it fails however often it is asked, so
+                that the turn fails: the harness asks three times before it gives up on 429 and 5xx.
         """
         if not 400 <= status <= 599:
             raise ValueError(f"status is from 400 to 599, not {status}")
         error = {"message": message or f"The script says {status}.", "code": code}
-        said = ({} if retry else {"x-should-retry": "false"}) | dict(headers or {})
-        return self._add({"status_code": status, "error": error, "headers": said})
+        self._add({"status_code": status, "error": error, "headers": dict(headers or {})})
+        self._lasts = not retry
+        return self
 
     def block(self, after: int = 0) -> Step:
         """
@@ -154,6 +156,13 @@ class Step:
         self._post(self._open)
 
     # The server's side.
+
+    @property
+    def lasts(self) -> bool:
+        """
+        Whether its request, asked again, is answered by it again.
+        """
+        return self._lasts
 
     def take(self, dialect: Dialect) -> Entry:
         """
@@ -221,6 +230,7 @@ class ScriptState(MockState):
     steps: deque[Step] = attrs.field(factory=deque)
     answered: set[int] = attrs.field(factory=set)
     _serving: dict[Any, Step] = attrs.field(factory=dict)
+    _failed: dict[Any, tuple[Any, Entry]] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.gate = Gate(_Parking(self._park))
@@ -233,21 +243,29 @@ class ScriptState(MockState):
         self.steps.clear()
         self.answered.clear()
         self._serving.clear()
+        self._failed.clear()
 
     def take(self, key: str) -> Entry | None:
         """
         The next step of the script; without one what the queues have.
         """
         request: Captured = self.captured[-1]
-        if not self.steps:
-            entry = super().take(key)
-        else:
-            step = self.steps.popleft()
-            # Whatever parks in this task from now on is this step.
-            self._serving[asyncio.current_task()] = step
-            entry = step.take(DIALECTS[request.path])
+        session_id = request.headers.get("x-session-id")
+        body, entry = self._failed.get(session_id, (None, None))
+        if entry is None or body != request.body:
+            entry = self._take_step(request, session_id) if self.steps else super().take(key)
         if entry is not None:
             self.answered.add(id(request))
+        return entry
+
+    def _take_step(self, request: Captured, session_id: str | None) -> Entry:
+        step = self.steps.popleft()
+        # Whatever parks in this task from now on is this step.
+        self._serving[asyncio.current_task()] = step
+        entry = step.take(DIALECTS[request.path])
+        self._failed.pop(session_id, None)
+        if step.lasts:
+            self._failed[session_id] = request.body, attrs.evolve(entry, block=None)
         return entry
 
     def _park(self, parked: Parked) -> None:

@@ -11,6 +11,7 @@ the request came only then.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -71,6 +72,17 @@ def watch(request: pytest.FixtureRequest, scripted: Scripted) -> Callable[[], No
     return finish
 
 
+def pass_proxies(patch: pytest.MonkeyPatch) -> None:
+    """
+    The mock server is on this machine, which a proxy does not know.
+    """
+    names = {name.lower() for name, value in os.environ.items() if value}
+    if names & {"http_proxy", "all_proxy"}:
+        spared = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+        for name in ("no_proxy", "NO_PROXY"):
+            patch.setenv(name, ",".join(filter(None, (spared, "127.0.0.1"))))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """
@@ -101,10 +113,12 @@ def mock_llm(request: pytest.FixtureRequest) -> Iterator[MockLLM]:
     mock = MockLLM()
     mock.start()
     finish = watch(request, mock)
-    try:
-        yield mock
-    finally:
-        mock.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        pass_proxies(patch)
+        try:
+            yield mock
+        finally:
+            mock.stop()
     finish()
 
 

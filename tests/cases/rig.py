@@ -5,6 +5,7 @@ Everything is asked over HTTP, of both servers; what the model was sent comes fr
 """
 
 import asyncio
+import io
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +16,18 @@ from aiohttp.test_utils import TestClient
 from agent_harness.testing.strict import Dialect
 from tests.support import WAIT_S, Frame, Talk
 
-__all__ = ["DIALECTS", "TOOLS", "Case", "Sent", "begun", "calling", "chat_stream", "raw_calls", "responses_stream"]
+__all__ = [
+    "DIALECTS",
+    "TOOLS",
+    "Case",
+    "Sent",
+    "begun",
+    "calling",
+    "chat_stream",
+    "frame",
+    "raw_calls",
+    "responses_stream",
+]
 
 DIALECTS: tuple[Dialect, ...] = ("responses", "chat")
 
@@ -98,7 +110,9 @@ class Case(Talk):
         POST *body* to the mock, or GET without one.
         """
         async with asyncio.timeout(WAIT_S + 1):
-            ask = self.mock.get(path) if body is None else self.mock.post(path, json=body)
+            # As a file: the client warns of large bodies given as bytes.
+            data = None if body is None else io.BytesIO(json.dumps(body).encode())
+            ask = self.mock.get(path) if data is None else self.mock.post(path, data=data)
             async with ask as response:
                 assert response.status == 200, await response.text()
                 return await response.json()

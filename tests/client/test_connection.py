@@ -253,12 +253,18 @@ async def test_a_closed_client_says_so_and_can_be_closed_again(serve: Any) -> No
             await use
 
 
-async def test_closing_wakes_who_waits_for_the_next_try(connect: Any, unused_tcp_port: int) -> None:
-    client = connect(f"http://127.0.0.1:{unused_tcp_port}", retry_base_s=60, retry_cap_s=60, patience_s=600)
+async def test_closing_wakes_who_waits_for_the_next_try(pretend: Any) -> None:
+    asked = asyncio.Event()
+    answers = Answers(refused(503, "shutting_down", **{"Retry-After": "60"}))
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked.set()
+        return await answers.answer(request)
+
+    client = await pretend(answer, patience_s=600)
     asking = asyncio.ensure_future(client.sessions.create())
     async with asyncio.timeout(WAIT_S):
-        while not client._connection._closing._waiters:
-            await asyncio.wait((asking,), timeout=0.001)
+        await asked.wait()
         await client.aclose()
         with pytest.raises(RuntimeError, match="client is closed"):
             await asking

@@ -92,6 +92,36 @@ async def test_no_turn_call_or_event_is_lost_or_repeated_by_three_hundred_cuts(
     assert len(served.model.requests) == 2 * TURNS
 
 
+@pytest.mark.parametrize("kept", [1, 2, 3, 8] if FULL else [3])
+async def test_turns_complete_and_calls_run_once_when_hardly_any_event_is_kept(
+    serve: Any, connect: Any, kept: int
+) -> None:
+    served = await serve(*make_script(TURNS), replay_events=kept)
+    runs: Counter[int] = Counter()
+    gaps = 0
+
+    async def work(turn: int) -> str:
+        runs[turn] += 1
+        return f"{turn} " + "x" * turn
+
+    async with Proxy(served.port, kept, mean=500) as proxy:
+        session = await connect(proxy.url).sessions.create()
+        for turn in range(TURNS):
+            proxy.budget = CUTS * (turn + 1) // TURNS - proxy.cuts
+            async with asyncio.timeout(WAIT_S):
+                reply = session.send(f"turn {turn}", tools=[work])
+                told = [event.type async for event in reply]
+                result = await reply.result()
+            gaps += told.count("session.gap")
+            assert told[-1] == "response.completed" and told.count("response.completed") == 1
+            assert (result.status, result.text) == ("completed", f"turn {turn} is done")
+            assert [item.type for item in result.items] == ["message"] + ["function_call"] * 2 + [
+                "function_call_output"
+            ] * 2 + ["message"]
+        assert proxy.cuts > CUTS * 0.9
+    assert gaps and runs == Counter(dict.fromkeys(range(TURNS), 2))
+
+
 async def test_every_place_of_a_stream_can_be_the_cut(serve: Any, connect: Any) -> None:
     """
     One cut, after every 97th byte of a turn in turn.

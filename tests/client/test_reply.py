@@ -62,6 +62,33 @@ async def test_the_events_of_a_turn_come_as_values_up_to_its_terminal_event(serv
     assert reply.seq == len(events)
 
 
+async def test_a_wait_that_is_cancelled_can_be_taken_up_again(serve: Any) -> None:
+    gate, began = asyncio.Event(), asyncio.Event()
+    posts: list[bytes] = []
+
+    @web.middleware
+    async def hold(request: web.Request, handler: Any) -> Any:
+        if request.path.endswith("/events"):
+            posts.append(await request.read())
+            answer = await handler(request)
+            began.set()
+            await gate.wait()
+            return answer
+        return await handler(request)
+
+    served = await serve(say("hello"), middleware=hold)
+    session = await served.client.sessions.create()
+    reply = session.send("hi")
+    waiting = asyncio.ensure_future(anext(reply))
+    await bounded(began.wait())
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    gate.set()
+    assert (await bounded(reply.result())).text == "hello"
+    assert len(posts) == 2 and len((await session.snapshot()).items or ()) == 2
+
+
 async def test_run_gives_text_items_and_usage(serve: Any) -> None:
     served = await serve(say("I look it up.") + call("look_up", LOOK, "c1"), say("It is ", "teal."))
     session = await served.client.sessions.create()
@@ -234,7 +261,7 @@ async def test_a_deadline_cancels_the_function_that_runs_and_the_turn_goes_on(se
     function, begun, ended = make_sleeper()
     served = await serve(call("sleep_long", "{}", "c1"), say("too slow"))
     session = await served.client.sessions.create()
-    result = await bounded(session.run("go", tools=[tool(function, timeout_s=0.05)]))
+    result = await bounded(session.run("go", tools=[tool(function, timeout_s=0.5)]))
     await bounded(ended.wait())
     assert begun.is_set() and (result.status, result.text) == ("completed", "too slow")
 

@@ -216,6 +216,36 @@ async def test_calls_announced_in_a_gap_are_run_and_calls_closed_in_it_are_cance
     assert outputs == ["by another", "second ran"] and ran == [1] and result.text == "done"
 
 
+async def test_calls_of_the_turn_before_are_not_run_for_a_message_that_waits_behind_it(
+    serve: Any, connect: Any
+) -> None:
+    ran: list[str] = []
+
+    def work() -> str:
+        ran.append("here")
+        return "here"
+
+    served = await serve(call("work", "{}", "c1"), say("one"), call("work", "{}", "c2"), say("two"), replay_events=1)
+    async with Proxy(served.port) as proxy:
+        session = await connect(proxy.url).sessions.create()
+        other = await served.client.sessions.get(session.id)
+        first = other.send("first", tools=[{"type": "function", "name": "work"}])
+        await read_until(first, lambda event: isinstance(event, SessionStatus) and event.status == "waiting")
+        second = session.send("second", tools=[work])
+        await read(second, 1)
+        await lose_events(session, proxy, lambda: queue_two_more(other))
+        await read_until(second, lambda event: isinstance(event, SessionGap))
+        async with asyncio.timeout(WAIT_S):
+            await other.submit("c1", "by hand")
+            result = await second.result()
+    assert ran == ["here"] and result.text == "two"
+
+
+async def queue_two_more(session: Any) -> None:
+    for text in ("third", "fourth"):
+        await read(session.send(text), 1)
+
+
 async def test_a_reader_that_lags_is_resumed_with_a_gap_and_told_nothing_else(serve: Any) -> None:
     served = await serve(say("one", *["x" * 500_000] * 60), replay_events=10)
     session = await served.client.sessions.create()
@@ -412,7 +442,7 @@ async def test_silence_counts_as_a_broken_connection(pretend: Any) -> None:
             await never.wait()
         return response
 
-    client = await pretend(handler, idle_timeout_s=0.1)
+    client = await pretend(handler, idle_timeout_s=0.5)
     events = (await client.sessions.get("sess_1")).follow()
     told = await read_all(events)
     never.set()

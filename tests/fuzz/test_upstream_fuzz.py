@@ -200,11 +200,10 @@ async def test_mutated_streams_never_wedge_a_session(
     assert not failures, f"{len(failures)} failures:\n" + "\n".join(failures[:40])
 
 
-@pytest.mark.xfail(strict=True, reason="responses_events keeps annotations that are too deep for the event around them")
-@pytest.mark.parametrize("depth", range(250, 255))
+@pytest.mark.parametrize("depth", range(225, 260))
 async def test_annotation_that_is_nested_as_deep_as_can_be_read_can_be_shown(depth: int) -> None:
     """
-    B070. Belongs among the strange frames of the mutations, too, once it passes.
+    B070
     """
     upstream = FakeUpstream(make_settings("responses"))
     frames = good_stream("responses", "text")[0]

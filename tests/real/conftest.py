@@ -2,8 +2,8 @@
 Real inference servers behind our server. They are named by the environment variable AGENT_HARNESS_REAL, which
 ``scripts/test-real`` sets; without it nothing here is collected.
 
-It is a JSON list of objects: the fields of ``ProviderSettings`` in ``settings``, and ``recalls``, false for a server that
-drops the outputs of tools.
+It is a JSON list of objects: the fields of ``ProviderSettings`` in ``settings``, and ``recalls``, false for a server
+that drops the outputs of tools.
 """
 
 import json

@@ -1,0 +1,52 @@
+"""
+The command line: options, signals, logging, exit codes. One file for each group of commands; what they do is imported
+when they do it.
+"""
+
+import logging
+
+import click
+
+from agent_harness.cli.chat import chat
+from agent_harness.cli.providers import providers
+from agent_harness.cli.serve import demo, mock_llm, serve
+from agent_harness.cli.sessions import sessions
+from agent_harness.cli.terminal import clean
+from agent_harness.version import VERSION
+
+__all__ = ["main"]
+
+
+class _CleanFormatter(logging.Formatter):
+    """
+    Log lines may quote what a model or a client wrote.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        return clean(super().format(record))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="agent-harness")
+def main() -> None:
+    """
+    An agent server whose tools run on the client's side.
+
+    \b
+    Exit codes, of every command:
+      0    done
+      1    it failed: a port in use, a server or provider that cannot be
+           reached or refuses, an unknown session, a turn that did not end well
+      2    the call or the settings are wrong: options, settings file, a
+           missing key
+      130  ended by Ctrl-C
+
+    What went wrong stands in one line on standard error.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(_CleanFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+for _command in (serve, demo, mock_llm, providers, sessions, chat):
+    main.add_command(_command)
