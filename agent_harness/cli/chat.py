@@ -27,7 +27,7 @@ __all__ = ["chat"]
 
 INSTRUCTIONS = """\
 You help with the files of one folder, by tools that run on the user's machine. Paths are relative to that folder. \
-Look before you change something: read a file before you edit it. The user may refuse a call; then ask, or do without."""
+Read a file before you edit it. The user may refuse a call; then ask, or do without."""
 """Of an agent that was not named, with the coding tools."""
 
 
@@ -131,6 +131,8 @@ async def _chat(options: _Options) -> int:
     async with _open_partner(options, tools) as partner:
         with interrupts:
             if text is not None:
+                if partner.resumable and options.session is None:
+                    aside.line(f"Session {partner.session_id}", "dim")
                 view = TurnView(out, aside, own)
                 return await say_once(partner, text, interrupts, view, aside, out if options.as_json else None)
             assert keyboard is not None

@@ -113,7 +113,7 @@ async def say_once(
             view.show(event)
         else:
             view.follow(event)
-            json_to.line(dump_json(write(event)))
+            json_to.line(dump_json({"type": event.type, **write(event)}))
 
     turn = Turn(partner, view, interrupts, lambda note: aside.line(note, "yellow"))
     try:

@@ -32,7 +32,7 @@ def describe_end(turn: Turn) -> str | None:
         return None
     if turn.error is not None:
         advice = WHAT_TO_DO.get(turn.error.code, "")
-        return f"The turn failed ({turn.error.code}): {turn.error.message} {advice}".rstrip()
+        return f"The turn failed ({turn.error.code}): {turn.error.message.rstrip('.')}. {advice}".rstrip()
     if turn.status == "incomplete":
         return f"The answer was cut short ({turn.incomplete_reason})."
     return "The turn was interrupted." if turn.status == "cancelled" else f"The turn ended as {turn.status}."

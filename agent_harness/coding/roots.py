@@ -92,10 +92,13 @@ class Root:
         shown = "/".join(parts) or "."
         with _explain(shown), self._folder(parts[:-1]) as folder:
             fd = os.open(parts[-1] if parts else ".", _READ, dir_fd=folder)
-            with open(fd, "rb") as file:
+            try:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
                     raise PathRefused(f"{shown} is no plain file.")
-                data = file.read(most + 1)
+                with open(fd, "rb", closefd=False) as file:
+                    data = file.read(most + 1)
+            finally:
+                os.close(fd)
         if len(data) > most:
             raise ValueError(f"{shown} has more than {most:,} bytes.")
         return data

@@ -86,7 +86,8 @@ async def test_reasoning_goes_back_in_stream_order_before_what_it_led_to(play: A
 @pytest.mark.parametrize("reasoning", [thought("rs_1", None), thought("r" * 65)], ids=["B018", "B014"])
 async def test_a_call_whose_reasoning_cannot_go_back_goes_without_its_id(play: Any, reasoning: Any) -> None:
     """
-    B014, B018: without encrypted content, which is asked for, nothing of the provider's own is sent, no reference either.
+    B014, B018: without encrypted content, which is asked for, nothing of the provider's own is sent, no reference
+    either.
     """
     case = await play("responses", {"raw": responses_stream(reasoning, made("fc_1", "c1"))}, ANSWER, ANSWER)
     await case.send("go")

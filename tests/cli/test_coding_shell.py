@@ -1,0 +1,117 @@
+"""
+Commands: bounded in time and output, and ended with everything they started.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from agent_harness.coding import CodingTools
+from agent_harness.coding.shell import OUTPUT_HEAD, OUTPUT_TAIL
+from tests.support import WAIT_S
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> CodingTools:
+    return CodingTools(tmp_path)
+
+
+async def read_numbers(fifo: Path) -> list[int]:
+    """
+    What a command writes into the pipe, once it has.
+    """
+    async with asyncio.timeout(WAIT_S):
+        return [int(word) for word in (await asyncio.to_thread(fifo.read_text)).split()]
+
+
+async def gone(number: int) -> bool:
+    """
+    Whether the process has ended: waited for, not polled.
+    """
+    try:
+        fd = os.pidfd_open(number)
+    except ProcessLookupError:
+        return True
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(fd, ended.set)
+    try:
+        async with asyncio.timeout(WAIT_S):
+            await ended.wait()
+        return True
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
+
+
+async def test_a_command_runs_in_the_root_without_input(tools: CodingTools, tmp_path: Path) -> None:
+    assert await tools.run_bash("pwd; cat; echo problem >&2") == f"{tmp_path.resolve()}\nproblem\n"
+
+
+@pytest.mark.parametrize(
+    "command, output",
+    [
+        ("true", "[no output]"),
+        ("exit 3", "[exit code 3]"),
+        ("echo x; false", "x\n[exit code 1]"),
+        ("kill -9 $$", "[ended by signal 9]"),
+    ],
+)
+async def test_the_end_is_told(tools: CodingTools, command: str, output: str) -> None:
+    assert await tools.run_bash(command) == output
+
+
+async def test_long_output_keeps_its_beginning_and_its_end(tools: CodingTools) -> None:
+    output = await tools.run_bash("echo begin; yes | head -c 1000000; echo end")
+
+    assert output.startswith("begin\n") and output.endswith("end\n")
+    assert "bytes left out]" in output
+    assert len(output) < OUTPUT_HEAD + OUTPUT_TAIL + 100
+
+
+async def test_bytes_that_are_no_text_are_shown_as_such(tools: CodingTools) -> None:
+    assert await tools.run_bash(r"printf '\xff\n'") == "\ufffd\n"
+
+
+async def test_a_command_that_takes_too_long_ends_with_its_whole_group(tools: CodingTools, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    numbers = asyncio.create_task(read_numbers(fifo))
+
+    output = await tools.run_bash("sleep 1000 & (trap '' TERM; sleep 1000) & echo $$ $! $(jobs -p) > fifo; wait", 0.5)
+
+    assert output == "[ended: it took over 0.5 s]"
+    for number in await numbers:
+        assert await gone(number)
+
+
+async def test_a_call_that_is_cancelled_ends_its_command_with_its_whole_group(
+    tools: CodingTools, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    call = asyncio.create_task(tools.run_bash("sleep 1000 & echo $$ $! > fifo; wait"))
+    numbers = await read_numbers(fifo)
+    call.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    for number in numbers:
+        assert await gone(number)
+
+
+async def test_what_is_left_in_the_background_ends_with_the_command(tools: CodingTools, tmp_path: Path) -> None:
+    output = await tools.run_bash("sleep 1000 & echo $!")
+
+    assert await gone(int(output))
+
+
+async def test_what_leaves_the_group_does_not_hold_the_answer_up(tools: CodingTools, tmp_path: Path) -> None:
+    async with asyncio.timeout(WAIT_S):
+        number = int(await tools.run_bash("setsid sleep 1000 & echo $!"))
+    # `setsid` became the sleeper itself: it is this test's to end.
+    os.kill(number, 9)
