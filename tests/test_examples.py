@@ -28,7 +28,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 PLUGIN = "agent_harness.testing.plugin"
 
-PIPES = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
+PIPE = asyncio.subprocess.PIPE
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -44,7 +44,7 @@ async def run(*arguments: str | Path) -> tuple[int | None, str, str]:
     Python with *arguments*, from its start to its end: the exit code, standard output, standard error.
     """
     command = [sys.executable, "-W", "error", *map(str, arguments)]
-    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=environment(), **PIPES)
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=environment(), stdout=PIPE, stderr=PIPE)
     try:
         async with asyncio.timeout(WAIT_S):
             output, errors = await process.communicate()
@@ -61,7 +61,9 @@ async def serving(example: str, port: int) -> AsyncIterator[str]:
     An example's server, once it listens; at the end it is interrupted, and must end well and in silence.
     """
     command = [sys.executable, "-W", "error", EXAMPLES / example, "--port", str(port)]
-    process = await asyncio.create_subprocess_exec(*map(str, command), cwd=ROOT, env=environment(), **PIPES)
+    process = await asyncio.create_subprocess_exec(
+        *map(str, command), cwd=ROOT, env=environment(), stdout=PIPE, stderr=PIPE
+    )
     try:
         assert process.stdout is not None
         async with asyncio.timeout(WAIT_S):
@@ -163,7 +165,7 @@ async def browsing(folder: Path) -> AsyncIterator[Page]:
     """
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
     options += ["--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
-    process = await asyncio.create_subprocess_exec(str(CHROMIUM), *options, **PIPES)
+    process = await asyncio.create_subprocess_exec(str(CHROMIUM), *options, stdout=PIPE, stderr=PIPE)
     try:
         assert process.stderr is not None
         found = None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-STEP_S = 120.0
+STEP_S = 55.0
 """Longest time of one step, in seconds."""
 
 FIRST_TEST = """\

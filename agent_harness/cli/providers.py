@@ -40,8 +40,8 @@ def providers_check(name: str | None, config: Path | None, as_json: bool, **flag
 
 
 async def _check_provider(name: str | None, config: Path | None, as_json: bool, flags: dict[str, Any]) -> bool:
-    from agent_harness import providers_report as reporting
-    from agent_harness.providers_check import check_provider, choose_provider
+    from agent_harness.providers import report as reporting
+    from agent_harness.providers.check import check_provider, choose_provider
 
     provider = choose_provider(load(config, {}), name, flags)
 

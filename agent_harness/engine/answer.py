@@ -204,4 +204,5 @@ def _choose(choice: ToolChoice | None, tools: tuple[Tool, ...], first: bool) -> 
     if choice in ("auto", "none"):
         return choice
     missing = isinstance(choice, NamedChoice) and all(tool.name != choice.name for tool in tools)
-    return choice if first and not missing else "auto"
+    # What providers do without a choice is "auto"; some of their imitators only know to do it unasked.
+    return choice if first and not missing else None

@@ -14,7 +14,7 @@ from agent_harness.server import make_app
 from agent_harness.testing.mock_llm import make_mock_app
 from agent_harness.testing.strict import Dialect
 from agent_harness.wiring import load_adapters, open_harness
-from tests.cases.rig import TOOLS, Case
+from tests.cases.rig import TOOLS, Case, Clock
 from tests.support import Api
 
 
@@ -55,3 +55,11 @@ def play(aiohttp_client: Any) -> Callable[..., Awaitable[Case]]:
         return case
 
     return start
+
+
+@pytest.fixture
+async def clock() -> Clock:
+    """
+    The test's clock, which can be put forward.
+    """
+    return Clock(asyncio.get_running_loop())

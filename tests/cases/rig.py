@@ -20,6 +20,7 @@ __all__ = [
     "DIALECTS",
     "TOOLS",
     "Case",
+    "Clock",
     "Sent",
     "begun",
     "calling",
@@ -152,6 +153,14 @@ class Case(Talk):
         """
         assert (await self.tell_mock(f"/stats?open={count}"))["open"] == count
 
+    async def settle(self) -> None:
+        """
+        Let both servers do what they have to do now.
+        """
+        for _ in range(3):
+            await self.snapshot()
+            await self.requests()
+
     async def waiting(self) -> list[dict[str, Any]]:
         """
         Read on until the session waits for its client; the open calls.
@@ -192,6 +201,20 @@ class Case(Talk):
             for item in await self.items()
             if item["type"] == "message"
         ]
+
+
+class Clock:
+    """
+    The event loop's clock, which can be put forward: timers that were set before come due at once.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.ahead = 0.0
+        self.time = loop.time
+        loop.time = lambda: self.time() + self.ahead  # type: ignore[method-assign]
+
+    def put_forward(self, seconds: float) -> None:
+        self.ahead += seconds
 
 
 def is_rest(frame: Frame) -> bool:

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from agent_harness.config import ProviderSettings, Settings
+from agent_harness.config import Limits, ProviderSettings, Settings
 from agent_harness.engine.harness import Harness
 from agent_harness.llm.scripted import ScriptedModel, say
 from agent_harness.server import HARNESS, make_app
@@ -22,8 +22,8 @@ from agent_harness.server.app import init_app
 from agent_harness.testing.mock_llm import make_mock_app
 from agent_harness.testing.strict import Dialect
 from agent_harness.wiring import open_harness
-from tests.cases.rig import DIALECTS, calling
-from tests.support import WAIT_S, Api, user
+from tests.cases.rig import DIALECTS, Clock, begun, calling
+from tests.support import WAIT_S, Api, Talk, user
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,6 +37,14 @@ async def start(app: web.Application) -> tuple[web.AppRunner, str]:
     host, port = runner.addresses[0][:2]
     assert port
     return runner, f"http://{host}:{port}"
+
+
+def count_tasks() -> int:
+    """
+    How many tasks there are, without those that aiohttp has for each connection that waits for its next request.
+    """
+    names = [getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()]
+    return len([name for name in names if name != "RequestHandler.start"])
 
 
 async def one_turn(dialect: Dialect, prefix: str = "") -> str:
@@ -89,37 +97,67 @@ async def test_it_starts_and_stops_inside_a_running_loop_as_often_as_wanted(dial
     assert asyncio.all_tasks() == before
 
 
-async def test_sessions_that_are_deleted_leave_nothing_behind(aiohttp_client: Any) -> None:
+async def test_sessions_that_are_deleted_or_idle_leave_nothing_behind(aiohttp_client: Any, clock: Clock) -> None:
     """
-    B156, as far as it goes today: 300 sessions with a turn each, a third parked on a call and a third followed, all
-    deleted. (Sessions that nobody deletes are kept; the bound on their number is what limits them.)
+    B156: 300 sessions with a turn each, a third of them followed; half are deleted, the rest pass the idle limit.
     """
     count = 300
     model = ScriptedModel([say("hi")] * count)
-    app = make_app(Harness({"default": model}))
+    app = make_app(Harness({"default": model}, limits=Limits(session_idle_s=0.0)))
     api = Api(await aiohttp_client(app), model)
     harness: Harness = app[HARNESS]
     await api.get("/health")
-    base = len(asyncio.all_tasks())
+    base = count_tasks()
     alive: list[weakref.ref[Any]] = []
+    followed: list[Talk] = []
     for number in range(count):
-        talk = await api.open() if number % 3 == 0 else None
-        session_id = talk.id if talk else (await api.create())["id"]
-        path = f"/v1/sessions/{session_id}"
+        talk = await api.open() if number % 3 == 0 else Talk(api, (await api.create())["id"])
         async with asyncio.timeout(WAIT_S):
-            async with api.client.post(f"{path}/events?stream=true", json=user("go")) as stream:
+            async with api.client.post(f"{talk.path}/events?stream=true", json=user("go")) as stream:
                 assert (await stream.read()).endswith(b"data: [DONE]\n\n")
-        alive.append(weakref.ref(harness.get(session_id)))
-        assert (await api.ask("DELETE", path)).status == 200
-        if talk:
-            await talk.stream.rest()
-            talk.stream.close()
+        alive.append(weakref.ref(harness.get(talk.id)))
+        if number % 3 == 0:
+            followed.append(talk)
+        if number % 2 == 0:
+            assert (await api.ask("DELETE", talk.path)).status == 200
+    assert len(harness) == count // 2
+    clock.put_forward(3600.0)
+    for talk in followed:
+        assert [frame.event for frame in await talk.stream.rest()][-2:] == ["session.deleted", None]
+        talk.stream.close()
     model.requests.clear()
     assert (len(harness), harness.running_turns) == (0, 0)
     await api.get("/health")
     gc.collect()
     assert [each() for each in alive if each() is not None] == []
-    assert len(asyncio.all_tasks()) <= base + 1
+    assert count_tasks() == base
+
+
+@pytest.mark.parametrize("grace_s", [0.0, 3.0])
+@both
+async def test_a_program_may_let_its_turns_end_before_it_stops(play: Any, dialect: Dialect, grace_s: float) -> None:
+    """
+    B152: `Harness.drain` gives running turns `grace_s` seconds; the answer and its end are delivered. Without, the turn
+    is interrupted at once.
+    """
+    case = await play(dialect, {"deltas": ["Hel", "lo"], "block": begun(dialect)}, grace_s=grace_s)
+    harness: Harness = case.api.client.app[HARNESS]
+    sent = await case.send("go")
+    await case.stream.until("response.output_text.delta")
+    draining = asyncio.create_task(harness.drain())
+    await case.api.refused("POST", "/v1/sessions", json={}, status=503, code="shutting_down")
+    assert draining.done() is (grace_s == 0.0)
+    if grace_s:
+        await case.release()
+        assert await case.rests() == "idle"
+        assert (await case.record(sent))["status"] == "completed"
+    async with asyncio.timeout(WAIT_S):
+        await draining
+        await case.api.client.server.close()
+    rest = [frame.event for frame in await case.stream.rest()]
+    assert rest.count("response.cancelled") == (0 if grace_s else 1)
+    text = "".join(each.data["delta"] for each in case.stream.frames if each.event == "response.output_text.delta")
+    assert text == ("Hello" if grace_s else "Hel")
 
 
 @both
@@ -158,8 +196,8 @@ async def test_sessions_deleted_in_the_middle_of_things_leave_nothing_behind(pla
 @both
 async def test_a_server_that_stops_ends_its_turns_and_its_connections(play: Any, dialect: Dialect) -> None:
     """
-    B155, as far as it goes today: the turn in the model's answer ends as interrupted, the parked one's call is closed,
-    and the connection to the model server is gone. (Nothing is stored, and nothing is waited for: B152.)
+    B155: the turn in the model's answer ends as interrupted, the parked one's call is closed, and the connection to the
+    model server is gone.
     """
     case = await play(dialect, calling("c1"))
     parked = await case.api.open()

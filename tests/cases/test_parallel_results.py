@@ -2,42 +2,15 @@
 Results of several calls of one answer: the model is asked again once all are there, and never before.
 """
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from agent_harness.testing.strict import Dialect
-from tests.cases.rig import DIALECTS, Case, calling
+from tests.cases.rig import DIALECTS, Case, Clock, calling
 
 both = pytest.mark.parametrize("dialect", DIALECTS)
 ANSWER = {"text": "done"}
-
-
-class Clock:
-    """
-    The event loop's clock, which can be put forward: timers that were set before come due at once.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.ahead = 0.0
-        self.time = loop.time
-        loop.time = lambda: self.time() + self.ahead  # type: ignore[method-assign]
-
-    async def pass_by(self, seconds: float, case: Case) -> None:
-        """
-        Let *seconds* go by, and both servers run.
-        """
-        self.ahead += seconds
-        for _ in range(3):
-            await case.snapshot()
-            await case.requests()
-
-
-@pytest.fixture
-async def clock() -> Any:
-    loop = asyncio.get_running_loop()
-    return Clock(loop)
 
 
 async def park(case: Case) -> None:
@@ -67,7 +40,8 @@ async def test_time_alone_never_asks_the_model(play: Any, clock: Clock, dialect:
     await park(case)
     await case.result("c1", "one")
     await case.result("c2", "two")
-    await clock.pass_by(seconds, case)
+    clock.put_forward(seconds)
+    await case.settle()
     await is_waiting_for(case, "c3")
     await case.result("c3", "three")
     assert await case.rests() == "idle"
@@ -125,7 +99,8 @@ async def test_some_of_the_results_are_kept_and_the_others_waited_for(
     await park(case)
     answer = await case.post({"events": [{"type": "function_call_output", "data": {"call_id": "c1", "output": "A"}}]})
     assert [result["accepted"] for result in answer["results"]] == [True]
-    await clock.pass_by(1.0, case)
+    clock.put_forward(1.0)
+    await case.settle()
     await is_waiting_for(case, "c2")
     await case.result("c2", "B")
     assert await case.rests() == "idle"
@@ -158,7 +133,8 @@ async def test_a_call_that_failed_leaves_its_sibling_open(play: Any, clock: Cloc
     case = await play(dialect, calling("c1", "c2"), ANSWER)
     await park(case)
     await case.result("c1", "boom", is_error=True)
-    await clock.pass_by(2.0, case)
+    clock.put_forward(2.0)
+    await case.settle()
     await is_waiting_for(case, "c2")
     await case.result("c2", "ok")
     assert await case.rests() == "idle"

@@ -152,18 +152,19 @@ async def test_nul_is_replaced_in_everything_a_client_sends_and_the_rest_is_kept
     B068: upstream refuses any NUL; tabs, line ends and escape codes stay.
     """
     nasty, kept = "a\0b\x1b[31mred\t\r\n", "a\ufffdb\x1b[31mred\t\r\n"
+    wide, kept_wide = f"\u00e9{nasty}", f"\u00e9{kept}"
     case = await play(dialect, calling("c1", "c2"), ANSWER, strict={"refuse_nul": True}, agent={"instructions": nasty})
-    await case.send(nasty)
+    await case.send(wide)
     await case.waiting()
     await case.result("c1", nasty)
-    await case.result("c2", [{"type": "input_text", "text": nasty}])
+    await case.result("c2", [{"type": "input_text", "text": wide}])
     assert await case.rests() == "idle"
     request = (await case.requests())[1]
     assert request.status == 200
-    assert request.of("user") == [(kept,)]
+    assert request.of("user") == [(kept_wide,)]
     first, second = (output for _, output in request.of("output"))
     assert first == kept
-    assert second == (kept if dialect == "chat" else [{"type": "input_text", "text": kept}])
+    assert second == (kept_wide if dialect == "chat" else [{"type": "input_text", "text": kept_wide}])
 
 
 @both

@@ -48,6 +48,7 @@ class Served:
 
     url: str
     model: ScriptedModel
+    loop: asyncio.AbstractEventLoop
 
 
 async def run_cli(*arguments: str, cwd: Path | None = None, given: str | None = "", **variables: str) -> Ran:
@@ -76,12 +77,14 @@ def serve_script(*steps: Step | Callable[..., Step] | Exception) -> Iterator[Ser
     A server whose model answers by these steps.
     """
     model = ScriptedModel(steps)  # type: ignore[arg-type]
+    loops: list[asyncio.AbstractEventLoop] = []
 
     async def build() -> web.Application:
+        loops.append(asyncio.get_running_loop())
         return make_app(Harness({"default": model}))
 
     with ThreadServer(build) as server:
-        yield Served(server.url, model)
+        yield Served(server.url, model, loops[0])
 
 
 @contextmanager

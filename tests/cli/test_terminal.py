@@ -93,7 +93,8 @@ def test_a_screen_without_rich_writes_plain_text(monkeypatch: pytest.MonkeyPatch
 
 def test_what_the_stream_cannot_encode_is_escaped() -> None:
     raw = io.BytesIO()
-    Screen(io.TextIOWrapper(raw, encoding="ascii")).line("grün")
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    Screen(stream).line("grün")
 
     assert raw.getvalue() == b"gr\\xfcn\n"
 

@@ -185,7 +185,7 @@ async def test_the_agents_forcing_tool_choice_holds_for_the_first_call_of_each_t
     await talk.result("c1")
     await talk.stream.until_status("idle")
     await talk.turn()
-    assert [request.tool_choice for request in api.model.requests] == ["required", "auto", "required"]
+    assert [request.tool_choice for request in api.model.requests] == ["required", None, "required"]
 
 
 async def test_the_nested_shape_of_a_named_tool_choice_is_taken(serve):

@@ -172,8 +172,8 @@ _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         _said(r"never called"),
         "The model may know no tools. And many servers read calls only when started for it: vLLM with"
-        " --enable-auto-tool-choice --tool-call-parser NAME, SGLang with --tool-call-parser NAME, llama.cpp with --jinja,"
-        " llama-cpp-python with --chat_format chatml-function-calling.",
+        " --enable-auto-tool-choice --tool-call-parser NAME, SGLang with --tool-call-parser NAME, llama.cpp with"
+        " --jinja, llama-cpp-python with --chat_format chatml-function-calling.",
     ),
 )
 

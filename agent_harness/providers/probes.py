@@ -12,7 +12,7 @@ import attrs
 from agent_harness.protocol.agents import Agent
 from agent_harness.protocol.items import InputImage, InputText
 from agent_harness.protocol.tools import CALL_ID_MAX, NamedChoice, ToolChoice
-from agent_harness.providers_talk import TOOL, ProbeFailed, Rest, Talk, Watched
+from agent_harness.providers.talk import TOOL, ProbeFailed, Rest, Talk, Watched
 
 __all__ = ["CHOICES", "PROBES", "Probe"]
 

@@ -13,10 +13,10 @@ from agent_harness.config import ProviderSettings, Settings
 from agent_harness.engine.harness import Harness
 from agent_harness.errors import ConfigError
 from agent_harness.protocol.tools import ToolChoice
-from agent_harness.providers_cures import Cure, advise, find_cures
-from agent_harness.providers_probes import CHOICES, PROBES, Probe
-from agent_harness.providers_report import CheckReport, ProbeReport, Status, Tried
-from agent_harness.providers_talk import ProbeFailed, Talk, Watched
+from agent_harness.providers.cures import Cure, advise, find_cures
+from agent_harness.providers.probes import CHOICES, PROBES, Probe
+from agent_harness.providers.report import CheckReport, ProbeReport, Status, Tried
+from agent_harness.providers.talk import ProbeFailed, Talk, Watched
 from agent_harness.wiring import make_model
 
 __all__ = ["check_provider", "choose_provider"]
