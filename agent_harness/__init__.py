@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from agent_harness.engine.session import Session
     from agent_harness.errors import HarnessError, ModelError, RequestError
     from agent_harness.version import VERSION
-    from agent_harness.wiring import open_harness
+    from agent_harness.wiring import open_demo_harness, open_harness
 
 __all__ = [
     "Harness",
@@ -26,6 +26,7 @@ __all__ = [
     "Settings",
     "VERSION",
     "load_settings",
+    "open_demo_harness",
     "open_harness",
 ]
 
@@ -40,6 +41,7 @@ _HOMES = {
     "Session": "engine.session",
     "Settings": "config",
     "load_settings": "config",
+    "open_demo_harness": "wiring",
     "open_harness": "wiring",
 }
 

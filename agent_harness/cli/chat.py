@@ -124,7 +124,11 @@ async def _chat(options: _Options) -> int:
     # With one message, standard output is for the answer alone.
     aside = out if text is None else Screen(sys.stderr)
     interrupts = Interrupts()
-    interactive = text is None or (sys.stdin.isatty() and options.message != "-")
+    # A process may have no standard input at all.
+    has_input = sys.stdin is not None
+    if text is None and not has_input:
+        raise ConfigError("There is no standard input to read messages from; give one with -m.")
+    interactive = text is None or (has_input and sys.stdin.isatty() and options.message != "-")
     keyboard = Keyboard(aside, interrupts) if interactive else None
     tools = _make_tools(options, aside, None if keyboard is None else keyboard.ask)
     own = {function.__name__ for function in tools}
@@ -141,7 +145,9 @@ async def _chat(options: _Options) -> int:
 
 
 def _read_message(given: str | None) -> str | None:
-    text = sys.stdin.buffer.read().decode(errors="replace") if given == "-" else given
+    text = given
+    if given == "-":
+        text = "" if sys.stdin is None else sys.stdin.buffer.read().decode(errors="replace")
     if text is not None and not text.strip():
         raise ConfigError("The message is empty; give one with -m, or on standard input with -m -.")
     return text

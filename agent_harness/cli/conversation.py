@@ -62,7 +62,7 @@ class Turn:
             self.stopped += 1
             if self.stopped == 1:
                 self._note("(interrupting; Ctrl-C again leaves)")
-                self._interrupting = asyncio.ensure_future(self._interrupt())
+                self._interrupt()
             else:
                 task.cancel()
 
@@ -80,14 +80,23 @@ class Turn:
         try:
             async for event in events:
                 show(event)
+                if self.stopped and self._interrupting is None:
+                    self._interrupt()  # Ctrl-C came before the turn began
         finally:
             close = getattr(events, "aclose", None)
             if close is not None:
                 await close()
 
-    async def _interrupt(self) -> None:
+    def _interrupt(self) -> None:
+        """
+        End the turn, once it is known which it is: another client's may run before it.
+        """
+        if self._view.response_id is not None:
+            self._interrupting = asyncio.ensure_future(self._send_interrupt(self._view.response_id))
+
+    async def _send_interrupt(self, response_id: str) -> None:
         try:
-            await self._partner.interrupt(self._view.response_id)
+            await self._partner.interrupt(response_id)
         except (RequestError, ConnectionError) as error:
             self._note(str(error))
 

@@ -2,7 +2,6 @@
 ``providers``: a look at model servers.
 """
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import click
 
 from agent_harness.cli.exits import FAILED, run
 from agent_harness.cli.options import api_option, config_option, load
+from agent_harness.cli.terminal import clean, dump_json
 
 __all__ = ["providers"]
 
@@ -47,11 +47,11 @@ async def _check_provider(name: str | None, config: Path | None, as_json: bool, 
 
     def tell(lines: list[str]) -> None:
         if not as_json:
-            click.echo("\n".join(lines))
+            click.echo(clean("\n".join(lines)))
 
     tell([reporting.describe_provider(provider), ""])
     report = await check_provider(provider, lambda probe: tell(reporting.describe_probe(probe)))
     tell(reporting.describe_check(report))
     if as_json:
-        click.echo(json.dumps(reporting.report_json(report), indent=2, ensure_ascii=False))
+        click.echo(dump_json(reporting.report_json(report), indent=2))
     return report.is_fine

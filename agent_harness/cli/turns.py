@@ -62,6 +62,8 @@ class TurnView:
         """
         if isinstance(event, said.ResponseCreated):
             self.response_id = event.response.id
+        elif isinstance(event, said.SessionStatus) and event.status in ("running", "waiting"):
+            self.response_id = event.response_id
         elif isinstance(event, said.TERMINAL_EVENTS):
             self.turn = event.response
 

@@ -42,7 +42,7 @@ class Answer:
         ModelError: the agent's provider does not exist.
     """
 
-    __slots__ = ("_agent", "_offered", "_provider", "_session", "_turn_id", "model", "request")
+    __slots__ = ("_agent", "_offered", "_provider", "_session", "_turn_id", "clock", "model", "request")
 
     def __init__(self, session: "Session") -> None:
         entered = session.transcript.enter_steered()
@@ -53,6 +53,7 @@ class Answer:
         # As they were when the answer was asked for: a change holds from the next model call.
         self._agent, self._provider = session.agent, session.provider
         self.model = session.host.find_model(self._provider)
+        self.clock = session.host.watch.model_call(session, self._provider)
         session.transcript.count_call(self._agent.model or self.model.default_model)
         tools, choice = session.transcript.tools, session.transcript.tool_choice
         self.request = _build_request(session, tools, choice, first=session.transcript.running.model_calls == 1)
@@ -65,6 +66,7 @@ class Answer:
         session = self._session
         match delta:
             case base.ItemAdded():
+                self.clock.heard()
                 session.keep(session.transcript.begin_item(delta.index, self._make_draft(delta)))
             case base.TextDelta():
                 self._grow(delta.index, "text", delta.content_index, delta.delta)
@@ -77,6 +79,7 @@ class Answer:
             case base.ItemDone():
                 self._finish(delta)
             case base.Retrying():
+                self.clock.retried(delta)
                 reason = clean_text(delta.reason)
                 session.keep([said.ResponseRetrying(self._turn_id, delta.attempt, delta.delay_s, reason)])
             case _:
@@ -87,6 +90,7 @@ class Answer:
         The answer has ended: announce its calls, or end the turn.
         """
         session, transcript = self._session, self._session.transcript
+        self.clock.ended(ended)
         session.add_usage(ended.usage)
         if ended.reason != "completed":
             session.end_turn(transcript.cut_answer(), "incomplete", reason=ended.reason)

@@ -51,11 +51,13 @@ class Feed:
         keep_bytes: how many bytes of them, about; the newest event is kept whatever its size.
     """
 
-    __slots__ = ("_followers", "_keep", "_keep_bytes", "_kept", "_kept_bytes", "closed", "seq")
+    __slots__ = ("_followers", "_keep", "_keep_bytes", "_kept", "_kept_bytes", "closed", "lagged", "seq")
 
     def __init__(self, keep: int, keep_bytes: int = sys.maxsize) -> None:
         self.seq = 0
         self.closed = False
+        self.lagged = 0
+        """How many followers were cut because they fell behind."""
         self._keep, self._keep_bytes = keep, keep_bytes
         self._kept: deque[Published] = deque()
         self._kept_bytes = 0
@@ -154,6 +156,7 @@ class Feed:
     def _wake(self) -> None:
         oldest = self.seq - len(self._kept)
         cut = [follower for follower in self._followers if not follower.wake(oldest)]
+        self.lagged += len(cut)
         for follower in cut:
             follower.cut()
 

@@ -5,11 +5,14 @@ The harness: all sessions of one process, and the models they call.
 import asyncio
 import time
 import warnings
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from contextvars import Context
 from typing import Any
 
 from agent_harness.config import Limits
+from agent_harness.engine.observer import Observer
 from agent_harness.engine.session import Session
+from agent_harness.engine.watch import Watch
 from agent_harness.errors import ModelError, NotFound, RateLimited, Unavailable
 from agent_harness.llm.base import Model
 from agent_harness.protocol.agents import Agent
@@ -35,6 +38,7 @@ class Harness:
         default_provider: the provider of agents that name none.
         agents: by the name that clients give as ``agent_id``.
         limits: bounds.
+        observers: who is told of sessions, turns and calls; more can be appended to ``watch.observers``.
     """
 
     def __init__(
@@ -44,7 +48,9 @@ class Harness:
         default_provider: str = "default",
         limits: Limits | None = None,
         agents: Mapping[str, Agent] | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
+        self.watch = Watch(observers)
         self.models = dict(models)
         self.default_provider = default_provider
         self.limits = limits or Limits()
@@ -234,8 +240,10 @@ class Harness:
 
     def _add(self, session: Session) -> Session:
         self._sessions[session.id] = session
+        self.watch.session_opened(session)
         if self._sweeper is None:
-            self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+            # In a context of its own: what it logs belongs to no request.
+            self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep, context=Context())
         return session
 
     def _sweep(self) -> None:
@@ -247,7 +255,7 @@ class Harness:
         for session in self.sessions():
             if session.response_id is None and session.updated_at <= now - self.limits.session_idle_s:
                 self._sessions.pop(session.id)
-                session.retire()
+                session.retire("idle")
             elif session.response_id is None and session.updated_at <= now - self.limits.replay_idle_s:
                 session.feed.forget()
         self._sweeper = None

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import attrs
 
 from agent_harness.config import Limits
+from agent_harness.engine.watch import Watch
 from agent_harness.llm.base import Model
 from agent_harness.protocol.turns import RequiredAction
 
@@ -23,6 +24,7 @@ class SessionHost(Protocol):
     limits: Limits
     default_provider: str
     draining: bool
+    watch: Watch
 
     def find_model(self, provider: str) -> Model:
         """

@@ -75,7 +75,7 @@ def _attend(session: "Session", functions: Functions, event: Event, answering: s
 async def _answer(session: "Session", functions: Functions, call: FunctionCall) -> None:
     output = await functions.run(call.call_id, call.name, call.arguments)
     try:
-        session.submit([output], ["call_id"])
+        session.submit_all([output], ["call_id"])
     except (Conflict, NotFound):
         # Somebody else answered it, or it was closed meanwhile. What was kept first stands.
         pass

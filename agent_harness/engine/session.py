@@ -15,13 +15,14 @@ import attrs
 
 from agent_harness.engine.answer import preview_body
 from agent_harness.engine.notes import FAILED_CALL, INTERRUPTED_CALL, LATE_CALL, harness_output, interrupt_marker
+from agent_harness.engine.observer import SessionEnd
 from agent_harness.engine.replies import Accepted, Interrupted, Sent
 from agent_harness.engine.running import ToolLike, run_message
 from agent_harness.engine.state import SessionState
 from agent_harness.engine.turn import TurnOver, run_turn
 from agent_harness.errors import Conflict, InvalidRequest, ModelError, RateLimited, Unavailable
 from agent_harness.protocol import events as said
-from agent_harness.protocol.commands import Delivery, Interrupt, OutputData, SendMessage, UpdateSession
+from agent_harness.protocol.commands import Delivery, InputPart, Interrupt, OutputData, SendMessage, UpdateSession
 from agent_harness.protocol.items import (
     FunctionCallOutput,
     InputText,
@@ -95,6 +96,8 @@ class Session(SessionState):
             return Sent(queued=False, item_id=message.id, response_id=turn_id, seq=seq)
         turn = None if steer else Turn(id=turn_id, status="queued", created_at=int(time.time()))
         waiting = Waiting(message, steer, command.tools, command.tool_choice)
+        if turn is not None:
+            self.host.watch.turn_queued(turn.id)
         self.keep(self.transcript.wait(waiting, turn))
         actions = self.transcript.required_actions()
         return Sent(queued=True, item_id=message.id, response_id=turn_id, seq=seq, waiting_for=actions)
@@ -119,7 +122,16 @@ class Session(SessionState):
         """
         return run_message(self, content, tools, tool_choice, delivery)
 
-    def submit(self, results: Sequence[OutputData], params: Sequence[str]) -> list[Accepted]:
+    def submit(self, call_id: str, output: str | tuple[InputPart, ...] | None, is_error: bool = False) -> Accepted:
+        """
+        Answer an open call; *output* is what the model reads, None the empty text.
+
+        Raises:
+            NotFound, Conflict: as for `submit_all`.
+        """
+        return self.submit_all([OutputData(call_id=call_id, output=output, is_error=is_error)], ["call_id"])[0]
+
+    def submit_all(self, results: Sequence[OutputData], params: Sequence[str]) -> list[Accepted]:
         """
         Take results: all of them, or none. *params* are their paths in the body, for errors.
 
@@ -186,12 +198,13 @@ class Session(SessionState):
         if task is not None:
             await asyncio.wait((task,), timeout=INTERRUPT_WAIT_S)
 
-    def retire(self) -> None:
+    def retire(self, why: SessionEnd = "deleted") -> None:
         """
         Tell followers that the session is gone, and take no more commands; no turn may run.
         """
         self.keep([said.SessionDeleted(self.id)])
         self.feed.close()
+        self.host.watch.session_ended(self, why)
 
     def stop(self) -> asyncio.Task[None] | None:
         """
@@ -201,6 +214,7 @@ class Session(SessionState):
         if self.transcript.current is not None:
             self._cancel(clear_queue=True)
         self.feed.close()
+        self.host.watch.session_ended(self, "closed")
         return task
 
     def preview_body(self) -> bytes:
@@ -302,6 +316,7 @@ class Session(SessionState):
 
     def _start_turn(self) -> None:
         turn = self.transcript.running
+        self.host.watch.turn_began(turn.id)
         self.keep([said.ResponseCreated(turn)])
         self._task = task = self.host.spawn(run_turn(self, turn.id))
         task.add_done_callback(lambda done: self._turn_left(turn.id, done))

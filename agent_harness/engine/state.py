@@ -159,9 +159,10 @@ class SessionState:
         Finish a change that the transcript has just made: futures, numbers, followers, and the status if it changed.
         """
         self.updated_at = int(time.time())
-        ended = False
+        ended = calls = False
         for event in events:
             if isinstance(event, said.OutputItemDone) and isinstance(event.item, FunctionCall):
+                calls = True
                 if event.item.status == "action_required":
                     self._pending.open(event.item.call_id)
                 else:
@@ -173,6 +174,8 @@ class SessionState:
         if ended or now != self._told:
             self._told = now
             self.feed.publish(self.status_event())
+        if ended or calls:
+            self.host.watch.kept(self, events)
 
     def check_open(self) -> None:
         """

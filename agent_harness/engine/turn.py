@@ -35,6 +35,7 @@ async def run_turn(session: "Session", turn_id: str) -> None:
 
     Model failures end the turn ``response.failed``. Returns quietly when the turn was ended from outside.
     """
+    session.host.watch.enter_turn(session, turn_id)
     scope = asyncio.timeout(session.host.limits.turn_s)
     try:
         async with scope:
@@ -83,7 +84,7 @@ async def call_model(session: "Session", turn_id: str) -> None:
         return
     answer = Answer(session)
     stream: Any = answer.model.stream(answer.request)
-    async with aclosing(stream):
+    async with answer.clock, aclosing(stream):
         async for delta in stream:
             session.check_turn(turn_id)
             if isinstance(delta, Ended):
@@ -93,4 +94,4 @@ async def call_model(session: "Session", turn_id: str) -> None:
             if session.is_full():
                 session.cut_turn(turn_id, "session_full")
                 return
-    raise ModelError("The model's answer stopped before its end.", code="upstream_disconnected")
+        raise ModelError("The model's answer stopped before its end.", code="upstream_disconnected")

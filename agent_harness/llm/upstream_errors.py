@@ -225,7 +225,10 @@ def read_error_body(status: int, headers: Mapping[str, str], body: bytes) -> Ups
     words = _find_message(_unwrap(value))
     error = read_error(value, status=status, retry_after_s=read_retry_after(headers))
     message = f"{words} ({name})" if words else f"The model server answered {name}."
-    return UpstreamError(message, code=error.code, retryable=error.retryable, retry_after_s=error.retry_after_s)
+    # A header of OpenAI's, which its own SDKs follow too: the server knows best whether asking again is of use.
+    told = headers.get("x-should-retry")
+    retryable = told == "true" if told in ("true", "false") else error.retryable
+    return UpstreamError(message, code=error.code, retryable=retryable, retry_after_s=error.retry_after_s)
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:

@@ -25,7 +25,7 @@ from agent_harness.errors import InvalidRequest
 from agent_harness.protocol.items import InputFile, InputImage, InputText, OutputText, Refusal
 from agent_harness.protocol.tools import NAME_PATTERN, TOOLS_MAX, NamedChoice, Tool, ToolChoice, is_writable
 
-__all__ = ["parse_json", "read"]
+__all__ = ["InnerTool", "NestedTool", "parse_json", "read"]
 
 T = TypeVar("T")
 
@@ -215,7 +215,7 @@ def _read_tool(value: Any) -> Tool:
 
 
 def _read_nested_tool(value: Any) -> Tool:
-    outer = _reader.structure(value, _NestedTool)
+    outer = _reader.structure(value, NestedTool)
     inner = outer.function
     return Tool(
         name=inner.name,
@@ -227,7 +227,11 @@ def _read_nested_tool(value: Any) -> Tool:
 
 
 @attrs.frozen(kw_only=True)
-class _InnerTool:
+class InnerTool:
+    """
+    The function inside a nested tool.
+    """
+
     name: str
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
@@ -235,9 +239,13 @@ class _InnerTool:
 
 
 @attrs.frozen(kw_only=True)
-class _NestedTool:
+class NestedTool:
+    """
+    A tool in the shape of Chat Completions.
+    """
+
     type: Literal["function"]
-    function: _InnerTool
+    function: InnerTool
     timeout_s: float | None = None
 
 

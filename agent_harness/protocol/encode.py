@@ -19,19 +19,19 @@ from agent_harness.protocol.sse import encode_frame
 from agent_harness.protocol.tools import clean_text
 from agent_harness.protocol.turns import Turn
 
-__all__ = ["dump_json", "encode_event", "to_wire"]
+__all__ = ["DATED", "LEFT_OUT_IF_NONE", "dump_json", "encode_event", "to_wire"]
 
-_DATED = (said.SessionItem, said.SessionStatus, said.OutputItemAdded, said.OutputItemDone)
+DATED = (said.SessionItem, said.SessionStatus, said.OutputItemAdded, said.OutputItemDone)
 """Events that carry ``at``."""
 
-
-_LEFT_OUT_IF_NONE: dict[Any, tuple[str, ...]] = {
+LEFT_OUT_IF_NONE: dict[Any, tuple[str, ...]] = {
     InputImage: ("image_url", "file_id", "detail"),
     InputFile: ("file_data", "file_id", "file_url", "filename"),
     said.SessionStatus: ("item_id",),
     said.OutputItemDone: ("replayed",),
     Snapshot: ("items",),
 }
+"""Fields that are absent where they would be null."""
 
 
 def dump_json(value: Any) -> bytes:
@@ -69,7 +69,7 @@ def encode_event(event: said.Event, seq: int, at: float, *, numbered: bool = Tru
     ``id:``, and its ``seq`` is the newest number it takes in.
     """
     head: dict[str, Any] = {"type": event.type, "seq": seq}
-    if isinstance(event, _DATED):
+    if isinstance(event, DATED):
         head["at"] = round(at, 3)
     data = dump_json(head | to_wire(event))
     return encode_frame(event.type, data, id=seq if numbered else None, retry=retry)
@@ -119,7 +119,7 @@ def _make_writer() -> cattrs.Converter:
     converter.register_unstructure_hook_factory(_is_union, lambda _: lambda value: converter.unstructure(value))
     for kind in (Message, FunctionCall, Reasoning):
         _leave_out(converter, kind, {"provenance": override(omit=True)})
-    for cls, optional in _LEFT_OUT_IF_NONE.items():
+    for cls, optional in LEFT_OUT_IF_NONE.items():
         _leave_out(converter, cls, {name: override(omit_if_default=True) for name in optional})
     return converter
 

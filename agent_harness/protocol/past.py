@@ -24,11 +24,23 @@ from agent_harness.protocol.items import (
 )
 from agent_harness.protocol.tools import CALL_ID_MAX, NAME_PATTERN, clean_text, read_arguments
 
-__all__ = ["read_past"]
+__all__ = [
+    "PastAssistantMessage",
+    "PastCall",
+    "PastItem",
+    "PastOutput",
+    "PastReasoning",
+    "PastUserMessage",
+    "read_past",
+]
 
 
 @attrs.frozen(kw_only=True)
-class _UserMessage:
+class PastUserMessage:
+    """
+    What a user said before.
+    """
+
     role: Literal["user"]
     content: str | tuple[InputPart, ...]
     origin: Origin = "client"
@@ -36,7 +48,11 @@ class _UserMessage:
 
 
 @attrs.frozen(kw_only=True)
-class _AssistantMessage:
+class PastAssistantMessage:
+    """
+    What the model said before.
+    """
+
     role: Literal["assistant"]
     content: str | tuple[OutputText | Refusal, ...]
     origin: Origin = "model"
@@ -44,7 +60,11 @@ class _AssistantMessage:
 
 
 @attrs.frozen(kw_only=True)
-class _Call:
+class PastCall:
+    """
+    A call that was made before.
+    """
+
     call_id: str
     name: str
     arguments: str
@@ -52,7 +72,11 @@ class _Call:
 
 
 @attrs.frozen(kw_only=True)
-class _Output:
+class PastOutput:
+    """
+    What an earlier call was answered; None is the empty text.
+    """
+
     call_id: str
     output: str | tuple[InputPart, ...] | None
     is_error: bool = False
@@ -61,12 +85,18 @@ class _Output:
 
 
 @attrs.frozen(kw_only=True)
-class _Reasoning:
+class PastReasoning:
+    """
+    The summary of earlier reasoning.
+    """
+
     summary: tuple[SummaryText, ...] = ()
     type: Literal["reasoning"] = "reasoning"
 
 
-_SHAPES: dict[str, Any] = {"function_call": _Call, "function_call_output": _Output, "reasoning": _Reasoning}
+PastItem = PastUserMessage | PastAssistantMessage | PastCall | PastOutput | PastReasoning
+
+_SHAPES: dict[str, Any] = {"function_call": PastCall, "function_call_output": PastOutput, "reasoning": PastReasoning}
 
 
 def read_past(value: Any, now: int) -> tuple[Item, ...]:
@@ -95,7 +125,7 @@ def _read_shape(entry: Any, path: str) -> Any:
         raise InvalidRequest(f"{path}.type is missing.", code="missing_field", param=f"{path}.type")
     kind = entry["type"]
     if kind == "message":
-        return read(entry, _AssistantMessage if entry.get("role") == "assistant" else _UserMessage, path)
+        return read(entry, PastAssistantMessage if entry.get("role") == "assistant" else PastUserMessage, path)
     if not isinstance(kind, str) or kind not in _SHAPES:
         known = ", ".join(("message", *_SHAPES))
         raise InvalidRequest(f"An item has one of the types {known}.", param=f"{path}.type")
@@ -104,7 +134,7 @@ def _read_shape(entry: Any, path: str) -> Any:
 
 def _make_item(shape: Any, now: int, path: str) -> Item:
     match shape:
-        case _UserMessage() | _AssistantMessage():
+        case PastUserMessage() | PastAssistantMessage():
             return Message(
                 id=make_id("msg"),
                 role=shape.role,
@@ -112,9 +142,9 @@ def _make_item(shape: Any, now: int, path: str) -> Item:
                 origin=shape.origin,
                 created_at=now,
             )
-        case _Call():
+        case PastCall():
             return _make_call(shape, now, path)
-        case _Output():
+        case PastOutput():
             output = "" if shape.output is None else shape.output
             if isinstance(output, str) and len(output) > OUTPUT_MAX:
                 raise RequestTooLarge(f"An output has at most {OUTPUT_MAX:,} characters.", param=f"{path}.output")
@@ -143,7 +173,7 @@ def _clean_part(part: Any) -> Any:
     return Refusal(clean_text(part.refusal)) if isinstance(part, Refusal) else part
 
 
-def _make_call(shape: _Call, now: int, path: str) -> FunctionCall:
+def _make_call(shape: PastCall, now: int, path: str) -> FunctionCall:
     if not 0 < len(shape.call_id) <= CALL_ID_MAX:
         raise InvalidRequest(f"A call_id has 1 to {CALL_ID_MAX} characters.", param=f"{path}.call_id")
     if not NAME_PATTERN.match(shape.name):

@@ -24,7 +24,17 @@ from agent_harness.protocol.items import InputText
 from agent_harness.protocol.past import read_past
 from agent_harness.protocol.tools import clean_text
 
-__all__ = ["BATCH_MAX", "Page", "read_agent", "read_create", "read_events", "read_fork", "read_page", "read_update"]
+__all__ = [
+    "BATCH_MAX",
+    "CreateBody",
+    "Page",
+    "read_agent",
+    "read_create",
+    "read_events",
+    "read_fork",
+    "read_page",
+    "read_update",
+]
 
 BATCH_MAX = 64
 """Most results in one batch."""
@@ -37,7 +47,11 @@ _COMMANDS: dict[str, type[Command]] = {
 
 
 @attrs.frozen(kw_only=True)
-class _CreateBody:
+class CreateBody:
+    """
+    The body of ``POST /v1/sessions``; everything may be left out.
+    """
+
     agent: Agent | None = None
     agent_id: str | None = None
     metadata: Mapping[str, str | None] | None = None
@@ -72,7 +86,7 @@ def read_create(body: Any, now: int) -> CreateSession:
     Raises:
         InvalidRequest: with the first bad path.
     """
-    shape = read(body, _CreateBody)
+    shape = read(body, CreateBody)
     if shape.agent is not None and shape.agent_id is not None:
         raise InvalidRequest("Give agent or agent_id, not both.", param="agent_id")
     return CreateSession(

@@ -169,7 +169,7 @@ class Talk:
         for _ in range(MAX_ROUNDS):
             calls = [action.call_id for action in self._session.transcript.required_actions()]
             results = [OutputData(call_id=call_id, output=output) for call_id in calls]
-            self._session.submit(results, ["data"] * len(results))
+            self._session.submit_all(results, ["data"] * len(results))
             rest = await self.rest()
             if not rest.calls:
                 return rest

@@ -5,7 +5,7 @@ The application: routes, the error middleware, and the harness it serves.
 from aiohttp import web
 
 from agent_harness.engine.harness import Harness
-from agent_harness.server import routes
+from agent_harness.server import openapi, routes
 from agent_harness.server.auth import Access, check_access, share_with_origin
 from agent_harness.server.idempotency import KeptAnswers
 from agent_harness.server.problems import answer_problems
@@ -36,7 +36,7 @@ def make_app(harness: Harness, access: Access | None = None) -> web.Application:
     )
     app[HARNESS] = harness
     app[routes.ANSWERS] = KeptAnswers()
-    app.add_routes(routes.ROUTES)
+    app.add_routes((*routes.ROUTES, *openapi.ROUTES))
     app.on_response_prepare.append(share_with_origin(access))
     app.on_shutdown.append(_close_harness)
     return app

@@ -234,12 +234,12 @@ async def _carry_out(request: web.Request, session: Session, body: bytes) -> web
                 del answer["waiting_for"]
             return _answer(answer, 202)
         case SubmitOutput():
-            return _answer(to_wire(session.submit([command.data], ["data.call_id"])[0]), 202)
+            return _answer(to_wire(session.submit_all([command.data], ["data.call_id"])[0]), 202)
         case Interrupt():
             return _answer(to_wire(await session.interrupt(command)), 202)
         case _:
             params = [f"events[{index}].data.call_id" for index in range(len(command))]
-            results = session.submit([result.data for result in command], params)
+            results = session.submit_all([result.data for result in command], params)
             return _answer({"results": to_wire(results)}, 202)
 
 

@@ -13,14 +13,16 @@ from typing import Any
 import attrs
 from aiohttp import web
 
+from agent_harness.config import Settings
 from agent_harness.engine.harness import Harness
 from agent_harness.llm.scripted import ScriptedModel, Step, call
 from agent_harness.server import make_app
 from agent_harness.testing.mock_llm import make_mock_app
 from agent_harness.testing.threads import ThreadServer
+from agent_harness.wiring import open_demo_harness
 from tests.processes import START_S, environment
 
-__all__ = ["WITHOUT_EXTRAS", "Ran", "Served", "call_tool", "run_cli", "serve_mock", "serve_script"]
+__all__ = ["WITHOUT_EXTRAS", "Ran", "Served", "call_tool", "run_cli", "serve_demo", "serve_mock", "serve_script"]
 
 WITHOUT_EXTRAS = (
     "import sys; sys.modules['rich'] = sys.modules['prompt_toolkit'] = None\n"
@@ -85,6 +87,19 @@ def serve_script(*steps: Step | Callable[..., Step] | Exception) -> Iterator[Ser
 
     with ThreadServer(build) as server:
         yield Served(server.url, model, loops[0])
+
+
+@contextmanager
+def serve_demo() -> Iterator[str]:
+    """
+    A server with the demo model; its URL.
+    """
+
+    async def build() -> web.Application:
+        return make_app(open_demo_harness(Settings()))
+
+    with ThreadServer(build) as server:
+        yield server.url
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import select
 import shutil
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -115,21 +114,29 @@ def test_ctrl_c_at_a_question_ends_the_turn_and_runs_nothing(folder: Path, progr
 
 def test_ctrl_c_ends_a_command_that_runs(folder: Path) -> None:
     os.mkfifo(folder / "fifo")
+    told = os.open(folder / "fifo", os.O_RDONLY | os.O_NONBLOCK)
     steps = (call_tool("run_bash", command="echo $$ > fifo; exec sleep 1000", timeout_s=600), say("Here I am."))
     with serve_script(*steps) as server, chatting(server, folder, "--tools", "coding") as terminal:
-        with ThreadPoolExecutor(1) as pool:
-            number = pool.submit((folder / "fifo").read_text)
-            terminal.type("sleep")
-            terminal.wait_for("[a]lways:")
-            terminal.type("a")
-            running = os.pidfd_open(int(number.result(WAIT_S)))
+        terminal.type("sleep")
+        terminal.wait_for("[a]lways:")
+        terminal.type("a")
+        assert is_ready(told), "the command was never begun"
+        running = os.pidfd_open(int(os.read(told, 100)))
         terminal.press("C-c")
         terminal.wait_for("The turn was interrupted.")
         terminal.type("are you there?")
         terminal.wait_for("Here I am.")
 
-    assert select.select([running], [], [], WAIT_S)[0], "the command runs on"
+    assert is_ready(running), "the command runs on"
     os.close(running)
+    os.close(told)
+
+
+def is_ready(fd: int) -> bool:
+    """
+    Whether there is something to read within the bound; of a process: whether it has ended.
+    """
+    return bool(select.select([fd], [], [], WAIT_S)[0])
 
 
 @FLAVOURS

@@ -18,33 +18,50 @@ def tools(tmp_path: Path) -> CodingTools:
     return CodingTools(tmp_path)
 
 
-async def read_numbers(fifo: Path) -> list[int]:
+class Told:
     """
-    What a command writes into the pipe, once it has.
+    A pipe into which a command writes the numbers of its processes.
     """
-    async with asyncio.timeout(WAIT_S):
-        return [int(word) for word in (await asyncio.to_thread(fifo.read_text)).split()]
+
+    def __init__(self, folder: Path) -> None:
+        os.mkfifo(folder / "fifo")
+        self._fd = os.open(folder / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+
+    async def read(self) -> list[int]:
+        assert await is_ready(self._fd), "the command was never begun"
+        numbers = [int(word) for word in os.read(self._fd, 1000).split()]
+        os.close(self._fd)
+        return numbers
 
 
-async def gone(number: int) -> bool:
+async def is_ready(fd: int) -> bool:
     """
-    Whether the process has ended: waited for, not polled.
+    Whether there is something to read within the bound; of a process: whether it has ended.
     """
-    try:
-        fd = os.pidfd_open(number)
-    except ProcessLookupError:
-        return True
-    ended = asyncio.Event()
+    ready = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.add_reader(fd, ended.set)
+    loop.add_reader(fd, ready.set)
     try:
         async with asyncio.timeout(WAIT_S):
-            await ended.wait()
+            await ready.wait()
         return True
     except TimeoutError:
         return False
     finally:
         loop.remove_reader(fd)
+
+
+async def gone(number: int) -> bool:
+    """
+    Whether the process has ended.
+    """
+    try:
+        fd = os.pidfd_open(number)
+    except ProcessLookupError:
+        return True
+    try:
+        return await is_ready(fd)
+    finally:
         os.close(fd)
 
 
@@ -78,24 +95,20 @@ async def test_bytes_that_are_no_text_are_shown_as_such(tools: CodingTools) -> N
 
 
 async def test_a_command_that_takes_too_long_ends_with_its_whole_group(tools: CodingTools, tmp_path: Path) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    numbers = asyncio.create_task(read_numbers(fifo))
-
+    told = Told(tmp_path)
     output = await tools.run_bash("sleep 1000 & (trap '' TERM; sleep 1000) & echo $$ $! $(jobs -p) > fifo; wait", 0.5)
 
     assert output == "[ended: it took over 0.5 s]"
-    for number in await numbers:
+    for number in await told.read():
         assert await gone(number)
 
 
 async def test_a_call_that_is_cancelled_ends_its_command_with_its_whole_group(
     tools: CodingTools, tmp_path: Path
 ) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
+    told = Told(tmp_path)
     call = asyncio.create_task(tools.run_bash("sleep 1000 & echo $$ $! > fifo; wait"))
-    numbers = await read_numbers(fifo)
+    numbers = await told.read()
     call.cancel()
 
     with pytest.raises(asyncio.CancelledError):
@@ -104,13 +117,13 @@ async def test_a_call_that_is_cancelled_ends_its_command_with_its_whole_group(
         assert await gone(number)
 
 
-async def test_what_is_left_in_the_background_ends_with_the_command(tools: CodingTools, tmp_path: Path) -> None:
+async def test_what_is_left_in_the_background_ends_with_the_command(tools: CodingTools) -> None:
     output = await tools.run_bash("sleep 1000 & echo $!")
 
     assert await gone(int(output))
 
 
-async def test_what_leaves_the_group_does_not_hold_the_answer_up(tools: CodingTools, tmp_path: Path) -> None:
+async def test_what_leaves_the_group_does_not_hold_the_answer_up(tools: CodingTools) -> None:
     async with asyncio.timeout(WAIT_S):
         number = int(await tools.run_bash("setsid sleep 1000 & echo $!"))
     # `setsid` became the sleeper itself: it is this test's to end.

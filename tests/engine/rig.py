@@ -60,7 +60,7 @@ class Rig:
         Post one result.
         """
         command = read_events({"type": "function_call_output", "data": {"call_id": call_id, "output": output, **data}})
-        return self.session.submit([command.data], ["data.call_id"])[0]
+        return self.session.submit_all([command.data], ["data.call_id"])[0]
 
     def batch(self, *results: Mapping[str, Any]) -> Any:
         """
@@ -68,7 +68,7 @@ class Rig:
         """
         commands = read_events({"events": [{"type": "function_call_output", "data": dict(data)} for data in results]})
         params = [f"events[{index}].data.call_id" for index in range(len(commands))]
-        return self.session.submit([command.data for command in commands], params)
+        return self.session.submit_all([command.data for command in commands], params)
 
     async def interrupt(self, **data: Any) -> Any:
         """

@@ -56,7 +56,7 @@ async def test_a_full_session_refuses_messages_and_still_takes_results_reads_for
         with pytest.raises(RateLimited) as refused:
             session.send(message("is one too many"))
         assert refused.value.code == "session_full"
-        assert session.submit([OutputData(call_id="c1", output="found")], ["call_id"])[0].duplicate is False
+        assert session.submit("c1", "found").duplicate is False
         await wait_for(session, "idle")
         assert last_turn(session) == ("incomplete", "session_full")
         assert session.transcript.outputs["c1"].output == "found"
@@ -106,7 +106,7 @@ async def test_calls_over_the_bound_are_answered_by_the_harness_and_the_others_b
         await wait_for(session, "waiting")
         assert session.transcript.open_calls == ["a", "b"]
         assert session.transcript.calls["c"].closed_by == "harness"
-        session.submit([OutputData(call_id=name, output="x") for name in ("a", "b")], ["", ""])
+        session.submit_all([OutputData(call_id=name, output="x") for name in ("a", "b")], ["", ""])
         await wait_for(session, "idle")
         assert last_turn(session) == ("completed", None)
 
@@ -168,7 +168,7 @@ async def test_while_the_server_drains_results_and_interrupts_are_taken_and_noth
             assert error.value.code == "shutting_down"
         with pytest.raises(Unavailable):
             await harness.create_session()
-        one.submit([OutputData(call_id="c1", output="x")], [""])
+        one.submit("c1", "x")
         await two.interrupt(Interrupt())
         async with asyncio.timeout(WAIT_S):
             await draining

@@ -9,7 +9,7 @@ import pytest
 from agent_harness.engine.harness import Harness
 from agent_harness.errors import ModelError, RequestError
 from agent_harness.llm.scripted import ScriptedModel, call, say
-from agent_harness.protocol.commands import Interrupt, OutputData
+from agent_harness.protocol.commands import Interrupt
 
 WAIT_S = 5.0
 
@@ -63,7 +63,7 @@ async def test_a_call_of_a_definition_is_answered_with_submit() -> None:
         async with asyncio.timeout(WAIT_S):
             async for event in session.run("hi", tools=[{"type": "function", "name": "look"}]):
                 if event.type == "session.status" and event.status == "waiting":
-                    session.submit([OutputData(call_id="c1", output="found it")], ["call_id"])
+                    session.submit("c1", "found it")
     assert b"found it" in heard(model)
 
 

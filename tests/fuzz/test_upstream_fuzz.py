@@ -146,7 +146,7 @@ class Play:
                 for call_id in list(self.session.transcript.open_calls):
                     data = {"call_id": call_id, "output": f"what {call_id} found"}
                     command: Any = read_events({"type": "function_call_output", "data": data})
-                    self.session.submit([command.data], ["data.call_id"])
+                    self.session.submit_all([command.data], ["data.call_id"])
                 if self.session.transcript.current == sent.response_id:
                     await self.follower.take()
         return self.session.transcript.turns[sent.response_id]

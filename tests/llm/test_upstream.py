@@ -256,6 +256,12 @@ def test_retry_after_is_read_in_each_of_its_forms() -> None:
     assert read_retry_after({}) is None
 
 
+@pytest.mark.parametrize("status, told, expected", [(500, "false", False), (400, "true", True), (503, "maybe", True)])
+def test_a_server_that_says_whether_asking_again_helps_is_believed(status: int, told: str, expected: bool) -> None:
+    error = read_error_body(status, {"x-should-retry": told}, b'{"error": {"message": "no"}}')
+    assert error.retryable is expected
+
+
 async def test_retry_after_of_a_real_answer_stands_in_the_error() -> None:
     error = await fail_with(Answer((b"{}",), status=429, headers=("Retry-After: 7",)))
     assert (error.code, error.retryable, error.retry_after_s) == ("rate_limited", True, 7.0)

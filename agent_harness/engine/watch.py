@@ -1,0 +1,233 @@
+"""
+Where the engine says what happens: log lines, and calls of observers.
+
+Called once for what ends or begins, never for single events. Nothing here can fail a step.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from agent_harness.engine.observer import CallOutcome, Observer, SessionEnd, TurnOutcome
+from agent_harness.engine.turn import TurnOver
+from agent_harness.llm.base import Ended, Retrying
+from agent_harness.logs import REQUEST_ID, SESSION_ID, Line
+from agent_harness.protocol import events as said
+from agent_harness.protocol.items import FunctionCall
+from agent_harness.protocol.turns import Turn
+
+if TYPE_CHECKING:
+    from agent_harness.engine.session import Session
+
+__all__ = ["ModelCall", "Watch"]
+
+log = logging.getLogger(__name__)
+
+SESSIONS = logging.getLogger("agent_harness.sessions")
+TURNS = logging.getLogger("agent_harness.turns")
+CALLS = logging.getLogger("agent_harness.calls")
+UPSTREAM = logging.getLogger("agent_harness.upstream")
+
+
+class Watch:
+    """
+    One for each harness. Remembers when turns and calls that are not over began.
+    """
+
+    __slots__ = ("_asked", "_began", "_opened", "observers")
+
+    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+        self.observers = list(observers)
+        self._began: dict[str, float] = {}
+        self._opened: dict[tuple[str, str], float] = {}
+        self._asked: dict[str, str] = {}
+
+    def session_opened(self, session: "Session") -> None:
+        """
+        A session was made.
+        """
+        SESSIONS.info(Line("session created", session=session.id))
+        self._tell(lambda observer: observer.session_opened(session))
+
+    def session_ended(self, session: "Session", why: SessionEnd) -> None:
+        """
+        A session is gone.
+        """
+        SESSIONS.info(Line("session deleted", session=session.id, why=why, events=session.feed.seq))
+        self._tell(lambda observer: observer.session_ended(session, why))
+
+    def turn_queued(self, turn_id: str) -> None:
+        """
+        A message waits: its turn will begin in a task of another turn, and shall bear this request's id.
+        """
+        self._asked[turn_id] = REQUEST_ID.get()
+
+    def turn_began(self, turn_id: str) -> None:
+        """
+        A turn begins.
+        """
+        self._began[turn_id] = time.monotonic()
+
+    def enter_turn(self, session: "Session", turn_id: str) -> None:
+        """
+        The task that runs is the turn's: what it logs bears the ids of the session and of the message's request.
+        """
+        SESSION_ID.set(session.id)
+        if turn_id in self._asked:
+            REQUEST_ID.set(self._asked.pop(turn_id))
+
+    def kept(self, session: "Session", events: Sequence[said.Event]) -> None:
+        """
+        A change was kept in which a turn ended, or a call was announced or settled.
+        """
+        for event in events:
+            if isinstance(event, said.OutputItemDone):
+                if isinstance(event.item, FunctionCall):
+                    self._call_kept(session, event.item)
+            elif isinstance(event, said.TERMINAL_EVENTS):
+                self._turn_ended(session, event.response)
+
+    def model_call(self, session: "Session", provider: str) -> "ModelCall":
+        """
+        The clock of a model call that begins now; enter it.
+        """
+        return ModelCall(self, session, provider)
+
+    def model_called(self, call: "ModelCall", outcome: CallOutcome, duration_s: float) -> None:
+        """
+        A model call is over.
+        """
+        line = Line(
+            "model call ended",
+            session=call.session.id,
+            provider=call.provider,
+            outcome=outcome,
+            first_s=call.first_s,
+            duration_s=round(duration_s, 6),
+        )
+        UPSTREAM.debug(line)
+        self._tell(lambda observer: observer.model_called(call.provider, outcome, call.first_s, duration_s))
+
+    def model_retried(self, call: "ModelCall", retrying: Retrying) -> None:
+        """
+        A model server is asked again. What it said stands in the session's events, not in the log.
+        """
+        line = Line(
+            "model server asked again",
+            session=call.session.id,
+            response=call.session.transcript.current,
+            provider=call.provider,
+            attempt=retrying.attempt,
+            delay_s=round(retrying.delay_s, 3),
+        )
+        UPSTREAM.warning(line)
+        self._tell(lambda observer: observer.model_retried(call.provider))
+
+    def _call_kept(self, session: "Session", item: FunctionCall) -> None:
+        if item.status == "action_required":
+            self._opened[session.id, item.call_id] = time.monotonic()
+            return
+        opened = self._opened.pop((session.id, item.call_id), None)
+        by = session.transcript.calls[item.call_id].closed_by
+        if by is None:
+            # The answer that it was part of was cut: nobody was asked.
+            return
+        duration_s = None if opened is None else round(time.monotonic() - opened, 6)
+        line = Line(
+            "call closed",
+            session=session.id,
+            response=item.response_id,
+            call_id=item.call_id,
+            name=item.name,
+            closed_by=by,
+            status=item.status,
+            duration_s=duration_s,
+        )
+        CALLS.log(logging.WARNING if by == "deadline" else logging.INFO, line)
+        self._tell(lambda observer: observer.call_closed(session, by, duration_s))
+
+    def _turn_ended(self, session: "Session", turn: Turn) -> None:
+        began = self._began.pop(turn.id, None)
+        self._asked.pop(turn.id, None)
+        duration_s = None if began is None else round(time.monotonic() - began, 6)
+        outcome = _outcome_of(turn, began is not None)
+        usage = turn.usage
+        line = Line(
+            "turn ended",
+            session=session.id,
+            response=turn.id,
+            outcome=outcome,
+            reason=turn.error.code if turn.error else turn.incomplete_reason,
+            model=turn.model,
+            model_calls=turn.model_calls,
+            input_tokens=usage and usage.input_tokens,
+            output_tokens=usage and usage.output_tokens,
+            duration_s=duration_s,
+        )
+        TURNS.log(logging.WARNING if outcome == "failed" else logging.INFO, line)
+        self._tell(lambda observer: observer.turn_ended(session, turn, outcome, duration_s))
+
+    def _tell(self, tell: Callable[[Observer], None]) -> None:
+        for observer in self.observers:
+            try:
+                tell(observer)
+            except Exception:
+                log.exception("an observer failed")
+
+
+class ModelCall:
+    """
+    The clock of one model call, from its ``async with`` to that block's end.
+    """
+
+    __slots__ = ("_asked_at", "_began", "_reason", "_watch", "first_s", "provider", "session")
+
+    def __init__(self, watch: Watch, session: "Session", provider: str) -> None:
+        self.session, self.provider = session, provider
+        self.first_s: float | None = None
+        self._watch = watch
+        self._reason: str | None = None
+        self._began = self._asked_at = time.monotonic()
+
+    async def __aenter__(self) -> "ModelCall":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        outcome: CallOutcome = "completed" if self._reason == "completed" else "cut"
+        if error is not None:
+            # A turn that is over is left by TurnOver or a cancellation.
+            is_fault = isinstance(error, Exception) and not isinstance(error, TurnOver)
+            outcome = "failed" if is_fault else "cancelled"
+        self._watch.model_called(self, outcome, time.monotonic() - self._began)
+
+    def heard(self) -> None:
+        """
+        An item of the answer begins.
+        """
+        if self.first_s is None:
+            self.first_s = round(time.monotonic() - self._asked_at, 6)
+
+    def ended(self, ended: Ended) -> None:
+        """
+        The answer has its end.
+        """
+        self.heard()
+        self._reason = ended.reason
+
+    def retried(self, retrying: Retrying) -> None:
+        """
+        The attempt failed; the next begins after its wait.
+        """
+        self._asked_at = time.monotonic() + retrying.delay_s
+        self._watch.model_retried(self, retrying)
+
+
+def _outcome_of(turn: Turn, was_seen: bool) -> TurnOutcome:
+    if turn.status == "cancelled" and not was_seen and not turn.model_calls:
+        return "dropped"
+    assert turn.status != "queued" and turn.status != "in_progress"
+    return turn.status

@@ -1,0 +1,332 @@
+"""
+The contract as OpenAPI 3.1, at ``GET /openapi.json``: paths from the routes, schemas from the classes that the codec
+reads and writes, refusals from the error tree.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from agent_harness.engine.replies import Accepted, Interrupted, Sent
+from agent_harness.errors import (
+    AuthenticationError,
+    Conflict,
+    InternalError,
+    InvalidRequest,
+    NotFound,
+    PermissionDenied,
+    RateLimited,
+    RequestError,
+    RequestTooLarge,
+    Unavailable,
+    UnsupportedMediaType,
+)
+from agent_harness.protocol.commands import ForkSession, Interrupt, SendMessage, SubmitOutput
+from agent_harness.protocol.encode import dump_json
+from agent_harness.protocol.items import Item
+from agent_harness.protocol.pages import Snapshot
+from agent_harness.protocol.requests import CreateBody
+from agent_harness.protocol.turns import Turn
+from agent_harness.server import examples, routes
+from agent_harness.server.idempotency import KEY_MAX
+from agent_harness.server.schemas import ReadSchemas, Schema, WrittenSchemas, describe, object_of
+from agent_harness.version import VERSION
+
+__all__ = ["ROUTES", "make_document"]
+
+ROUTES = web.RouteTableDef()
+
+JSON = "application/json"
+STREAM = "text/event-stream"
+
+
+@ROUTES.get("/openapi.json")
+async def get_openapi(request: web.Request) -> web.Response:
+    """
+    This document.
+    """
+    return web.Response(body=_encode(request.path.removesuffix("/openapi.json")), content_type=JSON)
+
+
+@lru_cache(maxsize=8)
+def _encode(prefix: str) -> bytes:
+    return dump_json(make_document(prefix))
+
+
+def make_document(prefix: str = "") -> dict[str, Any]:
+    """
+    The document of an application that is served below *prefix*.
+    """
+    schemas: dict[str, Schema] = {}
+    written, read = WrittenSchemas(schemas), ReadSchemas(schemas)
+    schemas["Event"] = {"description": "What a follower hears: the JSON of a frame.", **written.events()}
+    bodies, answers = _make_bodies(read), _make_answers(written)
+    paths: dict[str, Any] = {}
+    for route in (*routes.ROUTES, *ROUTES):
+        if isinstance(route, web.RouteDef):
+            operation = _make_operation(route, bodies, answers)
+            paths.setdefault(route.path, {})[route.method.lower()] = operation
+    schemas.update((cls.__name__, _make_error(cls)) for cls in _refusals())
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "agent-harness",
+            "version": VERSION,
+            "description": "Agent sessions over HTTP and SSE, with tools that run at the client.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": prefix or "/"}],
+        "security": [{"key": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "responses": {cls.__name__: _make_refusal(cls) for cls in _refusals()},
+            "parameters": _PARAMETERS,
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer", "description": "Needed where the server was given keys."}
+            },
+        },
+    }
+
+
+# What each handler takes and answers, beside what its route and its docstring say.
+
+
+@attrs.frozen(kw_only=True)
+class _Operation:
+    """
+    Args:
+        status: of the answer that went well.
+        body: the name of the request body; one that is *optional* may be absent.
+        parameters: names in `_PARAMETERS`, beside those of the path.
+        refusals: beside those that follow from the route.
+    """
+
+    status: int = 200
+    body: str = ""
+    optional: bool = False
+    parameters: tuple[str, ...] = ()
+    refusals: tuple[type[RequestError], ...] = ()
+
+
+_OPERATIONS = {
+    "health": _Operation(),
+    "get_openapi": _Operation(),
+    "create_session": _Operation(
+        status=201, body="create", optional=True, refusals=(NotFound, RateLimited, Unavailable)
+    ),
+    "list_sessions": _Operation(parameters=("limit", "after", "order")),
+    "get_session": _Operation(parameters=("include_items",)),
+    "update_session": _Operation(body="update"),
+    "delete_session": _Operation(),
+    "list_items": _Operation(parameters=("limit", "after", "order")),
+    "list_responses": _Operation(parameters=("limit", "after", "order")),
+    "get_response": _Operation(),
+    "get_request": _Operation(),
+    "fork_session": _Operation(status=201, body="fork", optional=True, refusals=(RateLimited, Unavailable)),
+    "post_events": _Operation(status=202, body="events", parameters=("stream",), refusals=(RateLimited, Unavailable)),
+    "follow_session": _Operation(parameters=("last_event_id", "from", "until"), refusals=(RateLimited,)),
+}
+
+_PARAMETERS: dict[str, Any] = {
+    "limit": {
+        "name": "limit",
+        "in": "query",
+        "description": "How many elements at most.",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20},
+    },
+    "after": {
+        "name": "after",
+        "in": "query",
+        "description": "The id of the element before the page: `last_id` of the page before.",
+        "schema": {"type": "string"},
+    },
+    "order": {
+        "name": "order",
+        "in": "query",
+        "description": "Oldest first, or newest first; left out, `desc` for sessions and `asc` for the others.",
+        "schema": {"type": "string", "enum": ["asc", "desc"]},
+    },
+    "include_items": {
+        "name": "include_items",
+        "in": "query",
+        "description": "Whether the snapshot has `items`.",
+        "schema": {"type": "boolean", "default": True},
+    },
+    "stream": {
+        "name": "stream",
+        "in": "query",
+        "description": "Whether a message is answered by the events of its turn.",
+        "schema": {"type": "boolean", "default": False},
+    },
+    "last_event_id": {
+        "name": "Last-Event-ID",
+        "in": "header",
+        "description": "The number of the last event read; wins over `after`. What is no number gets a `session.gap`.",
+        "schema": {"type": "string"},
+    },
+    "from": {
+        "name": "after",
+        "in": "query",
+        "description": "The number of the last event read; 0 is the beginning. What is no number gets a `session.gap`.",
+        "schema": {"type": "string"},
+    },
+    "until": {
+        "name": "until",
+        "in": "query",
+        "description": "`idle`: the stream ends when the session rests.",
+        "schema": {"type": "string", "enum": ["idle"]},
+    },
+    "idempotency_key": {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "description": "The same key with the same body takes effect once, and gets its first answer again.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": KEY_MAX},
+    },
+    "session_id": {"name": "session_id", "in": "path", "required": True, "schema": {"type": "string"}},
+    "response_id": {"name": "response_id", "in": "path", "required": True, "schema": {"type": "string"}},
+}
+
+
+def _make_bodies(read: ReadSchemas) -> dict[str, Any]:
+    """
+    The content of each request body, by the names in `_OPERATIONS`.
+    """
+    events = [*map(read.schema, (SendMessage, SubmitOutput, Interrupt)), read.batch()]
+    found = {
+        "create": read.schema(CreateBody),
+        "update": read.patch(),
+        "fork": read.schema(ForkSession),
+        "events": {"anyOf": events},
+    }
+    return {name: {JSON: {"schema": schema, "examples": examples.BODIES[name]}} for name, schema in found.items()}
+
+
+def _make_answers(written: WrittenSchemas) -> dict[str, Any]:
+    """
+    The content of each answer that went well, by the handler's name.
+    """
+    word, count = {"type": "string"}, {"type": "integer", "minimum": 0}
+    health = {"status": word | {"enum": ["ok", "shutting_down"]}, "version": word} | dict.fromkeys(
+        ("sessions", "running_turns"), count
+    )
+    deleted = {"id": word, "object": word | {"const": "session.deleted"}, "deleted": {"type": "boolean", "const": True}}
+    results = {"results": {"type": "array", "items": written.schema(Accepted)}}
+    taken = [*map(written.schema, (Sent, Accepted, Interrupted)), object_of(results, set(results))]
+    snapshot, turn = written.schema(Snapshot), written.schema(Turn)
+    found = {
+        "health": object_of(health, set(health)),
+        "get_openapi": {"type": "object"},
+        "create_session": snapshot,
+        "list_sessions": written.page(Snapshot),
+        "get_session": snapshot,
+        "update_session": snapshot,
+        "delete_session": object_of(deleted, set(deleted)),
+        "list_items": written.page(Item),
+        "list_responses": written.page(Turn),
+        "get_response": turn,
+        "get_request": {"type": "object", "description": "In the dialect of the session's provider."},
+        "fork_session": snapshot,
+        "post_events": {"anyOf": taken},
+    }
+    answers: dict[str, Any] = {name: {JSON: {"schema": schema}} for name, schema in found.items()}
+    for name, shown in examples.ANSWERS.items():
+        answers[name][JSON]["examples"] = shown
+    answers["follow_session"] = {
+        STREAM: {
+            "schema": {"type": "string", "description": "Frames, each with the JSON of one event as its `data`."},
+            "x-itemSchema": {"$ref": "#/components/schemas/Event"},
+            "examples": examples.STREAMS,
+        }
+    }
+    return answers
+
+
+def _make_operation(route: web.RouteDef, bodies: dict[str, Any], answers: dict[str, Any]) -> dict[str, Any]:
+    name = route.handler.__name__
+    about = _OPERATIONS[name]
+    is_open = getattr(route.handler, "needs_no_key", False)
+    parameters = [*re.findall(r"\{(\w+)\}", route.path), *about.parameters]
+    if route.method == "POST":
+        parameters.append("idempotency_key")
+    answer: dict[str, Any] = {"description": describe(route.handler), "content": answers[name]}
+    if route.method == "POST":
+        shown = {"description": "The answer was given before.", "schema": {"type": "string", "const": "true"}}
+        answer["headers"] = {"idempotency-replayed": shown}
+    if about.status == 201:
+        answer["links"] = dict(_make_links())
+    found: dict[str, Any] = {str(about.status): answer}
+    if name == "post_events":
+        found["200"] = {"description": "With `stream=true`: the turn.", "content": answers["follow_session"]}
+    for cls in _refusals_of(route, about):
+        found[str(cls.status)] = {"$ref": f"#/components/responses/{cls.__name__}"}
+    operation: dict[str, Any] = {
+        "operationId": name,
+        "summary": describe(route.handler),
+        "parameters": [{"$ref": f"#/components/parameters/{parameter}"} for parameter in parameters],
+        "responses": dict(sorted(found.items())),
+    }
+    if about.body:
+        operation["requestBody"] = {"content": bodies[about.body], "required": not about.optional}
+    if is_open:
+        operation["security"] = []
+    return operation
+
+
+def _make_links() -> Iterator[tuple[str, Any]]:
+    """
+    What can be done with a session that an answer holds.
+    """
+    for route in routes.ROUTES:
+        if isinstance(route, web.RouteDef) and re.findall(r"\{(\w+)\}", route.path) == ["session_id"]:
+            name = route.handler.__name__
+            yield name, {"operationId": name, "parameters": {"session_id": "$response.body#/id"}}
+
+
+def _refusals_of(route: web.RouteDef, about: _Operation) -> Iterator[type[RequestError]]:
+    yield PermissionDenied
+    yield InternalError
+    if not getattr(route.handler, "needs_no_key", False):
+        yield AuthenticationError
+    if "{" in route.path:
+        yield NotFound
+    if about.body or about.parameters:
+        yield InvalidRequest
+    if about.body:
+        yield from (RequestTooLarge, UnsupportedMediaType)
+    if route.method == "POST":
+        yield Conflict
+    yield from about.refusals
+
+
+def _refusals(base: type[RequestError] = RequestError) -> Iterator[type[RequestError]]:
+    for cls in base.__subclasses__():
+        if cls.__module__ == RequestError.__module__:
+            yield cls
+            yield from _refusals(cls)
+
+
+def _make_error(cls: type[RequestError]) -> Schema:
+    properties: dict[str, Schema] = {
+        "type": {"type": "string", "const": cls.type},
+        "code": {"type": "string", "enum": list(cls.codes)},
+        "message": {"type": "string"},
+        "param": {"type": ["string", "null"]},
+    }
+    required = set(properties)
+    if cls is Conflict:
+        properties["closed_by"] = {"type": "string", "enum": ["interrupt", "deadline", "harness"]}
+    return {"description": describe(cls), **object_of({"error": object_of(properties, required)}, {"error"})}
+
+
+def _make_refusal(cls: type[RequestError]) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{cls.__name__}"}
+    shown = {code: {"value": cls("…", code=code).to_wire()} for code in cls.codes}
+    refusal: dict[str, Any] = {"description": describe(cls), "content": {JSON: {"schema": schema, "examples": shown}}}
+    if cls.status in (404, 409):
+        refusal["headers"] = {"x-should-retry": {"schema": {"type": "string", "const": "false"}}}
+    return refusal
