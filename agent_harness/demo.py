@@ -53,8 +53,8 @@ async def play_demo(base_url: str, echo: Echo) -> bool:
 
 async def _play_turn(client: aiohttp.ClientSession, path: str, text: str, color: str | None, echo: Echo) -> str:
     """
-    Open the stream, send a message, answer its calls, and return what the assistant said. The tool is offered if there is
-    a *color* for it to find.
+    Open the stream, send a message, answer its calls, and return what the assistant said. The tool is offered if there
+    is a *color* for it to find.
     """
     said: list[str] = []
     posted: list[asyncio.Task[None]] = []

@@ -7,8 +7,8 @@ import socket
 import pytest
 from click.testing import CliRunner
 
-from agent_harness.providers import talk
 from agent_harness.cli import main
+from agent_harness.providers import talk
 from tests.providers_rig import (
     PROBES,
     Body,

@@ -86,7 +86,7 @@ async def test_a_session_names_an_agent_and_gets_a_copy_of_it(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "key"),
+    "text, line, key",
     [
         ("[server]\nprt = 1\n", 2, "server.prt"),
         ('[server]\n\nport = "x"\n', 3, "server.port"),
@@ -111,7 +111,7 @@ def test_a_mistake_is_told_with_file_key_and_line(tmp_path: Path, text: str, lin
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b"x = [", "not valid TOML"), (b"x = '\xff'", "not UTF-8"), (None, "cannot be read")]
+    "content, words", [(b"x = [", "not valid TOML"), (b"x = '\xff'", "not UTF-8"), (None, "cannot be read")]
 )
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path, content: bytes | None, words: str) -> None:
     path = tmp_path / "odd.toml"

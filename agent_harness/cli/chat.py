@@ -4,6 +4,7 @@
 
 import asyncio
 import contextlib
+import logging
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -176,6 +177,8 @@ async def _open_partner(options: _Options, tools: list[Callable[..., Any]]) -> "
 
     from agent_harness.wiring import load_adapters, open_demo_harness, open_harness
 
+    # How a turn ended is told by the conversation; log lines would run into it.
+    logging.getLogger("agent_harness").setLevel(logging.ERROR)
     settings = load(options.config, {"model": options.model, "api": options.api})
     if not options.demo:
         _check_key(settings, options.agent)

@@ -8,7 +8,7 @@ from agent_harness.protocol.transcript import ClosedBy
 from agent_harness.protocol.turns import Turn
 
 if TYPE_CHECKING:
-    from agent_harness.engine.session import Session
+    from agent_harness.engine.state import SessionState
 
 __all__ = ["CallOutcome", "Observer", "SessionEnd", "TurnOutcome"]
 
@@ -34,22 +34,22 @@ class Observer:
     session's ``feed`` has their number (``seq``).
     """
 
-    def session_opened(self, session: "Session") -> None:
+    def session_opened(self, session: "SessionState") -> None:
         """
         A session is there.
         """
 
-    def session_ended(self, session: "Session", why: SessionEnd) -> None:
+    def session_ended(self, session: "SessionState", why: SessionEnd) -> None:
         """
         A session is gone: it publishes nothing more.
         """
 
-    def turn_ended(self, session: "Session", turn: Turn, outcome: TurnOutcome, duration_s: float | None) -> None:
+    def turn_ended(self, session: "SessionState", turn: Turn, outcome: TurnOutcome, duration_s: float | None) -> None:
         """
         A turn is over; *duration_s* counts from its beginning, None if nobody saw that.
         """
 
-    def call_closed(self, session: "Session", closed_by: ClosedBy, duration_s: float | None) -> None:
+    def call_closed(self, session: "SessionState", closed_by: ClosedBy, duration_s: float | None) -> None:
         """
         A tool call has its output; *duration_s* counts from its announcement, None for one that the harness answered
         without announcing it.

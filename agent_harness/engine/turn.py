@@ -40,20 +40,21 @@ async def run_turn(session: "Session", turn_id: str) -> None:
     try:
         async with scope:
             await _run_steps(session, turn_id)
-    except TimeoutError:
+    except TimeoutError as error:
         if not scope.expired():
-            _fail(session, turn_id)
+            _fail(session, turn_id, error)
         session.cut_turn(turn_id, "max_turn_time")
     except TurnOver:
         return
     except ModelError as error:
         session.fail(turn_id, error)
-    except Exception:
-        _fail(session, turn_id)
+    except Exception as error:
+        _fail(session, turn_id, error)
 
 
-def _fail(session: "Session", turn_id: str) -> None:
-    log.exception("turn %s of session %s failed by a fault of the harness or its model", turn_id, session.id)
+def _fail(session: "Session", turn_id: str, error: Exception) -> None:
+    text = "turn %s of session %s failed by a fault of the harness or its model"
+    log.error(text, turn_id, session.id, exc_info=error)
     message = "The turn failed by an internal error; the server's log has the details."
     session.fail(turn_id, ModelError(message, code="internal_error"))
 

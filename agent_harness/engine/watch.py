@@ -19,7 +19,7 @@ from agent_harness.protocol.items import FunctionCall
 from agent_harness.protocol.turns import Turn
 
 if TYPE_CHECKING:
-    from agent_harness.engine.session import Session
+    from agent_harness.engine.state import SessionState
 
 __all__ = ["ModelCall", "Watch"]
 
@@ -44,14 +44,14 @@ class Watch:
         self._opened: dict[tuple[str, str], float] = {}
         self._asked: dict[str, str] = {}
 
-    def session_opened(self, session: "Session") -> None:
+    def session_opened(self, session: "SessionState") -> None:
         """
         A session was made.
         """
         SESSIONS.info(Line("session created", session=session.id))
         self._tell(lambda observer: observer.session_opened(session))
 
-    def session_ended(self, session: "Session", why: SessionEnd) -> None:
+    def session_ended(self, session: "SessionState", why: SessionEnd) -> None:
         """
         A session is gone.
         """
@@ -70,7 +70,7 @@ class Watch:
         """
         self._began[turn_id] = time.monotonic()
 
-    def enter_turn(self, session: "Session", turn_id: str) -> None:
+    def enter_turn(self, session: "SessionState", turn_id: str) -> None:
         """
         The task that runs is the turn's: what it logs bears the ids of the session and of the message's request.
         """
@@ -78,7 +78,7 @@ class Watch:
         if turn_id in self._asked:
             REQUEST_ID.set(self._asked.pop(turn_id))
 
-    def kept(self, session: "Session", events: Sequence[said.Event]) -> None:
+    def kept(self, session: "SessionState", events: Sequence[said.Event]) -> None:
         """
         A change was kept in which a turn ended, or a call was announced or settled.
         """
@@ -89,7 +89,7 @@ class Watch:
             elif isinstance(event, said.TERMINAL_EVENTS):
                 self._turn_ended(session, event.response)
 
-    def model_call(self, session: "Session", provider: str) -> "ModelCall":
+    def model_call(self, session: "SessionState", provider: str) -> "ModelCall":
         """
         The clock of a model call that begins now; enter it.
         """
@@ -125,7 +125,7 @@ class Watch:
         UPSTREAM.warning(line)
         self._tell(lambda observer: observer.model_retried(call.provider))
 
-    def _call_kept(self, session: "Session", item: FunctionCall) -> None:
+    def _call_kept(self, session: "SessionState", item: FunctionCall) -> None:
         if item.status == "action_required":
             self._opened[session.id, item.call_id] = time.monotonic()
             return
@@ -148,7 +148,7 @@ class Watch:
         CALLS.log(logging.WARNING if by == "deadline" else logging.INFO, line)
         self._tell(lambda observer: observer.call_closed(session, by, duration_s))
 
-    def _turn_ended(self, session: "Session", turn: Turn) -> None:
+    def _turn_ended(self, session: "SessionState", turn: Turn) -> None:
         began = self._began.pop(turn.id, None)
         self._asked.pop(turn.id, None)
         duration_s = None if began is None else round(time.monotonic() - began, 6)
@@ -184,7 +184,7 @@ class ModelCall:
 
     __slots__ = ("_asked_at", "_began", "_reason", "_watch", "first_s", "provider", "session")
 
-    def __init__(self, watch: Watch, session: "Session", provider: str) -> None:
+    def __init__(self, watch: Watch, session: "SessionState", provider: str) -> None:
         self.session, self.provider = session, provider
         self.first_s: float | None = None
         self._watch = watch

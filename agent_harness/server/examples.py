@@ -16,7 +16,7 @@ from agent_harness.protocol.turns import RequiredAction, Turn
 __all__ = ["ANSWERS", "BODIES", "STREAMS"]
 
 _AT = 1796044243
-_CALL = {"call_id": "call_9d02", "name": "lookup_widget", "arguments": '{"widget_id": 42}'}
+_CALL: dict[str, Any] = {"call_id": "call_9d02", "name": "lookup_widget", "arguments": '{"widget_id": 42}'}
 _TOOL = {"type": "function", "name": "lookup_widget", "parameters": {"type": "object"}}
 _QUESTION = "What color is widget 42?"
 

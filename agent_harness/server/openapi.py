@@ -4,7 +4,7 @@ reads and writes, refusals from the error tree.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -210,11 +210,16 @@ def _make_answers(written: WrittenSchemas) -> dict[str, Any]:
     """
     The content of each answer that went well, by the handler's name.
     """
-    word, count = {"type": "string"}, {"type": "integer", "minimum": 0}
-    health = {"status": word | {"enum": ["ok", "shutting_down"]}, "version": word} | dict.fromkeys(
+    word: Schema = {"type": "string"}
+    count: Schema = {"type": "integer", "minimum": 0}
+    health: Schema = {"status": word | {"enum": ["ok", "shutting_down"]}, "version": word} | dict.fromkeys(
         ("sessions", "running_turns"), count
     )
-    deleted = {"id": word, "object": word | {"const": "session.deleted"}, "deleted": {"type": "boolean", "const": True}}
+    deleted: Schema = {
+        "id": word,
+        "object": word | {"const": "session.deleted"},
+        "deleted": {"type": "boolean", "const": True},
+    }
     results = {"results": {"type": "array", "items": written.schema(Accepted)}}
     taken = [*map(written.schema, (Sent, Accepted, Interrupted)), object_of(results, set(results))]
     snapshot, turn = written.schema(Snapshot), written.schema(Turn)

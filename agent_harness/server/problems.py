@@ -16,21 +16,30 @@ from agent_harness.errors import (
     RequestError,
     RequestTooLarge,
 )
+from agent_harness.logs import Line
 from agent_harness.protocol.encode import dump_json
+from agent_harness.server.request_ids import request_id_of, route_of
 
 __all__ = ["answer_problem", "answer_problems"]
 
-log = logging.getLogger(__name__)
+REFUSALS = logging.getLogger("agent_harness.requests")
+
+_SERIOUS = (401, 403, 429, 500, 503)
+"""Statuses that an operator should hear of; the others are mistakes of clients."""
 
 
-def answer_problem(error: RequestError) -> web.Response:
+def answer_problem(error: RequestError, request: web.Request) -> web.Response:
     """
-    The answer to a refused request. The official SDKs repeat a bare 409; ``x-should-retry`` tells them not to.
+    The answer to a refused *request*, with its id, and a line in the log. The official SDKs repeat a bare 409;
+    ``x-should-retry`` tells them not to.
     """
+    level = logging.WARNING if error.status in _SERIOUS else logging.INFO
+    line = Line("request refused", status=error.status, code=error.code, method=request.method, route=route_of(request))
+    REFUSALS.log(level, line)
     headers = {"x-should-retry": "false"} if error.status in (404, 409) else {}
-    return web.Response(
-        body=dump_json(error.to_wire()), status=error.status, content_type="application/json", headers=headers
-    )
+    wire = error.to_wire()
+    wire["error"]["request_id"] = request_id_of(request)
+    return web.Response(body=dump_json(wire), status=error.status, content_type="application/json", headers=headers)
 
 
 @web.middleware
@@ -43,21 +52,22 @@ async def answer_problems(
     try:
         return await handler(request)
     except RequestError as error:
-        return answer_problem(error)
+        return answer_problem(error, request)
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        answer = answer_problem(_translate(error, request))
+        answer = answer_problem(_translate(error, request), request)
         if "Allow" in error.headers:
             answer.headers["Allow"] = error.headers["Allow"]
         return answer
     except (web.RequestPayloadError, HttpProcessingError):
-        return answer_problem(InvalidRequest("The body could not be read to its end.", code="invalid_json"))
+        problem = InvalidRequest("The body could not be read to its end.", code="invalid_json")
+        return answer_problem(problem, request)
     except ConnectionError:
         raise
     except Exception:
-        log.exception("%s %s failed", request.method, request.path)
-        return answer_problem(InternalError("The server made a mistake; its log has the details."))
+        REFUSALS.exception(Line("request failed", method=request.method, route=route_of(request)))
+        return answer_problem(InternalError("The server made a mistake; its log has the details."), request)
 
 
 def _translate(error: web.HTTPException, request: web.Request) -> RequestError:

@@ -75,10 +75,10 @@ class Played:
     """
 
     def __init__(self, partner: Partner) -> None:
-        self.signals, self.notes, self.shown = Signals(), [], asyncio.Queue[Any]()  # type: ignore[var-annotated]
+        self.signals, self.notes, self.shown = Signals(), asyncio.Queue[str](), asyncio.Queue[Any]()
         screen = Screen(io.StringIO())
         self.view = TurnView(screen, screen, ())
-        self.turn = Turn(partner, self.view, self.signals, self.notes.append)  # type: ignore[arg-type]
+        self.turn = Turn(partner, self.view, self.signals, self.notes.put_nowait)  # type: ignore[arg-type]
         self.task = asyncio.create_task(self.turn.play(partner.events(), self._show))
 
     def _show(self, event: Any) -> None:
@@ -134,8 +134,8 @@ async def test_an_interrupt_that_cannot_be_sent_is_told_and_ends_nothing() -> No
         while not isinstance(await played.shown.get(), ResponseCreated):
             pass
         played.signals.press()
-        while "nobody there" not in played.notes:
-            await asyncio.sleep(0)
+        while await played.notes.get() != "nobody there":
+            pass
         assert not played.task.done()
         partner.ended.set()
         await played.task
