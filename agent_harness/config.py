@@ -78,15 +78,16 @@ class Limits:
     Bounds of the engine and the server. Sizes are bytes (of what is kept: about), times seconds.
 
     Args:
-        body_bytes: longest request body.
+        body_bytes, body_s: longest request body, and the longest time it may take to come.
         sessions: most sessions.
         items, session_bytes: most of a session's transcript; a full session takes results, but no messages.
         queued_messages: most messages that wait in a session.
         open_calls: most calls of one answer that are given to the client; the harness answers the others.
         turn_s: longest time a turn runs, waiting for results included.
         followers: most followers of a session.
-        replay_events, replay_bytes: the newest events kept for followers that come back; one that falls further behind
-            is cut.
+        replay_events, replay_bytes: the newest events kept for followers that come back.
+        backlog_events: most events that a follower may have yet to read; one with more, or with more bytes than are
+            kept, is cut.
         replay_idle_s: how long an idle session keeps them.
         session_idle_s: how long an idle session is kept.
         ping_s: longest silence on a stream.
@@ -94,6 +95,7 @@ class Limits:
     """
 
     body_bytes: int = 16 * 1024 * 1024
+    body_s: float = 60.0
     sessions: int = 10_000
     items: int = 100_000
     session_bytes: int = 256 * 1024 * 1024
@@ -103,6 +105,7 @@ class Limits:
     followers: int = 1_000
     replay_events: int = 1_000
     replay_bytes: int = 64 * 1024 * 1024
+    backlog_events: int = 10_000
     replay_idle_s: float = 600.0
     session_idle_s: float = 24 * 3600.0
     ping_s: float = 10.0

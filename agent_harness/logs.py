@@ -29,6 +29,7 @@ VALUE_MAX = 200
 
 _PLAIN = re.compile(r"[A-Za-z0-9._:/{}+@-]+")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTINUED = "\n    "
 
 
@@ -62,8 +63,9 @@ def setup_logs(json: bool, level: int | str, stream: TextIO | None = None) -> No
     handler = _Handler(stream or sys.stderr)
     handler.setFormatter(_JsonFormatter() if json else _TextFormatter())
     root.addHandler(handler)
-    logging.getLogger("agent_harness").setLevel(level)
-    root.setLevel(max(logging.WARNING, logging.getLogger("agent_harness").level))
+    ours = logging.getLogger("agent_harness")
+    ours.setLevel(level.upper() if isinstance(level, str) else level)
+    root.setLevel(max(logging.WARNING, ours.level))
 
 
 class _Handler(logging.StreamHandler[TextIO]):
@@ -110,10 +112,12 @@ class _JsonFormatter(logging.Formatter):
         if trace:
             told["exception"] = trace
         try:
-            return orjson.dumps(told, default=str).decode()
+            text = orjson.dumps(told, default=str).decode()
         except TypeError:
-            # Lone surrogates, of a file name perhaps: the slower encoder writes them as escapes.
-            return json.dumps(told, default=str)
+            # Lone surrogates, of a file name perhaps. Many readers refuse them, so they are replaced.
+            text = _SURROGATE.sub("\ufffd", json.dumps(told, ensure_ascii=False, default=str))
+        # What some readers take for a line's end, and what terminals obey.
+        return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _ids() -> dict[str, str]:

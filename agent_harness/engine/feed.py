@@ -49,16 +49,17 @@ class Feed:
     Args:
         keep: how many of the newest events are kept for followers that come late or back.
         keep_bytes: how many bytes of them, about; the newest event is kept whatever its size.
+        backlog: how many are kept while a follower has not read them; one that has more to read is cut.
     """
 
-    __slots__ = ("_followers", "_keep", "_keep_bytes", "_kept", "_kept_bytes", "closed", "lagged", "seq")
+    __slots__ = ("_backlog", "_followers", "_keep", "_keep_bytes", "_kept", "_kept_bytes", "closed", "lagged", "seq")
 
-    def __init__(self, keep: int, keep_bytes: int = sys.maxsize) -> None:
+    def __init__(self, keep: int, keep_bytes: int = sys.maxsize, backlog: int = 0) -> None:
         self.seq = 0
         self.closed = False
         self.lagged = 0
         """How many followers were cut because they fell behind."""
-        self._keep, self._keep_bytes = keep, keep_bytes
+        self._keep, self._keep_bytes, self._backlog = keep, keep_bytes, max(keep, backlog)
         self._kept: deque[Published] = deque()
         self._kept_bytes = 0
         self._followers: list[Follower] = []
@@ -87,10 +88,7 @@ class Feed:
         self.seq += 1
         self._kept.append(Published(self.seq, event, time.time()))
         self._kept_bytes += event_size(event)
-        while len(self._kept) > self._keep or (self._kept_bytes > self._keep_bytes and len(self._kept) > 1):
-            self._kept_bytes -= event_size(self._kept.popleft().event)
-        if self._followers:
-            self._wake()
+        self._trim(self._wake() if self._followers else self.seq)
 
     def since(self, seq: int) -> list[Published]:
         """
@@ -111,7 +109,7 @@ class Feed:
         """
         self._kept.clear()
         self._kept_bytes = 0
-        self._wake()
+        self._trim(self._wake())
 
     def close(self) -> None:
         """
@@ -153,12 +151,32 @@ class Feed:
         gap = SessionGap(after[:64] if number is None else number, self.first_seq)
         return [Published(self.seq, gap, now, numbered=False), *self._kept]
 
-    def _wake(self) -> None:
-        oldest = self.seq - len(self._kept)
-        cut = [follower for follower in self._followers if not follower.wake(oldest)]
-        self.lagged += len(cut)
-        for follower in cut:
-            follower.cut()
+    def _wake(self) -> int:
+        """
+        Let every follower look again; the number that the slowest has read up to.
+        """
+        slowest = self.seq
+        for follower in self._followers:
+            slowest = min(slowest, follower.wake())
+        return slowest
+
+    def _trim(self, slowest: int) -> None:
+        """
+        Let go of the oldest events: those over the bounds, and over what is kept for newcomers unless the *slowest* has
+        yet to read them. Who still needed one that went is cut.
+        """
+        kept = self._kept
+        while len(kept) > self._keep or self._kept_bytes > self._keep_bytes:
+            over = len(kept) > self._backlog or self._kept_bytes > self._keep_bytes
+            if len(kept) <= 1 or (not over and kept[0].seq > slowest):
+                break
+            self._kept_bytes -= event_size(kept.popleft().event)
+        oldest = self.seq - len(kept)
+        if slowest < oldest:
+            cut = [follower for follower in self._followers if follower.read_up_to < oldest]
+            self.lagged += len(cut)
+            for follower in cut:
+                follower.cut()
 
     def detach(self, follower: "Follower") -> None:
         """
@@ -207,13 +225,20 @@ class Follower:
             finally:
                 self._waiter = None
 
-    def wake(self, oldest: int) -> bool:
+    @property
+    def read_up_to(self) -> int:
         """
-        Let the reader look again. False: what it has not read is no longer kept (*oldest* is the number before that).
+        The number of the last event that was taken.
+        """
+        return self._seq
+
+    def wake(self) -> int:
+        """
+        Let the reader look again; the number of the last event that it took.
         """
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-        return self._seq >= oldest
+        return self._seq
 
     def cut(self) -> None:
         """

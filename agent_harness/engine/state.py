@@ -50,7 +50,7 @@ class SessionState:
         self.created_at = self.updated_at = int(time.time())
         self.usage: Usage | None = None
         self.last_error: LastError | None = None
-        self.feed = Feed(host.limits.replay_events, host.limits.replay_bytes)
+        self.feed = Feed(host.limits.replay_events, host.limits.replay_bytes, host.limits.backlog_events)
         self.host = host
         self._pending = Pending()
         self._task: asyncio.Task[None] | None = None

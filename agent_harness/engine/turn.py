@@ -23,6 +23,11 @@ __all__ = ["TurnOver", "run_turn"]
 log = logging.getLogger(__name__)
 
 
+BREATH_EVENTS = 64
+BREATH_BYTES = 1024 * 1024
+"""After how much, in events or bytes, a turn gives way to the event loop."""
+
+
 class TurnOver(Exception):
     """
     The turn that wants to write is no longer the running one.
@@ -59,6 +64,27 @@ def _fail(session: "Session", turn_id: str, error: Exception) -> None:
     session.fail(turn_id, ModelError(message, code="internal_error"))
 
 
+class Breath:
+    """
+    Gives way to the event loop when much was published at a stretch: an upstream may send thousands of deltas in one
+    piece, and followers must get to read them before they are too many.
+    """
+
+    __slots__ = ("_feed", "_seq", "_size", "_transcript")
+
+    def __init__(self, session: "Session") -> None:
+        self._feed, self._transcript = session.feed, session.transcript
+        self._seq, self._size = session.feed.seq, session.transcript.size
+
+    async def take(self) -> None:
+        """
+        Give way, if it is time.
+        """
+        if self._feed.seq - self._seq >= BREATH_EVENTS or self._transcript.size - self._size >= BREATH_BYTES:
+            self._seq, self._size = self._feed.seq, self._transcript.size
+            await asyncio.sleep(0)
+
+
 async def _run_steps(session: "Session", turn_id: str) -> None:
     while session.step_of(turn_id) is not Step.IDLE:
         if session.step_of(turn_id) is Step.AWAIT_RESULTS:
@@ -85,8 +111,10 @@ async def call_model(session: "Session", turn_id: str) -> None:
         return
     answer = Answer(session)
     stream: Any = answer.model.stream(answer.request)
+    breath = Breath(session)
     async with answer.clock, aclosing(stream):
         async for delta in stream:
+            await breath.take()
             session.check_turn(turn_id)
             if isinstance(delta, Ended):
                 answer.end(delta)

@@ -55,7 +55,9 @@ class Watch:
         """
         A session is gone.
         """
-        SESSIONS.info(Line("session deleted", session=session.id, why=why, events=session.feed.seq))
+        # A harness that closes tells it of thousands at once.
+        level = logging.DEBUG if why == "closed" else logging.INFO
+        SESSIONS.log(level, Line("session ended", session=session.id, why=why, events=session.feed.seq))
         self._tell(lambda observer: observer.session_ended(session, why))
 
     def turn_queued(self, turn_id: str) -> None:

@@ -8,7 +8,9 @@ from agent_harness.engine.harness import Harness
 from agent_harness.server import openapi, routes
 from agent_harness.server.auth import Access, check_access, share_with_origin
 from agent_harness.server.idempotency import KeptAnswers
+from agent_harness.server.metrics import add_metrics
 from agent_harness.server.problems import answer_problems
+from agent_harness.server.request_ids import give_request_id, show_request_id
 
 __all__ = ["HARNESS", "init_app", "make_app"]
 
@@ -30,7 +32,7 @@ def make_app(harness: Harness, access: Access | None = None) -> web.Application:
     """
     access = access or Access()
     app = web.Application(
-        middlewares=[answer_problems, check_access(access)],
+        middlewares=[give_request_id, answer_problems, check_access(access)],
         client_max_size=harness.limits.body_bytes,
         handler_args={"max_line_size": HEAD_LINE_BYTES, "max_field_size": HEAD_LINE_BYTES},
     )
@@ -38,6 +40,8 @@ def make_app(harness: Harness, access: Access | None = None) -> web.Application:
     app[routes.ANSWERS] = KeptAnswers()
     app.add_routes((*routes.ROUTES, *openapi.ROUTES))
     app.on_response_prepare.append(share_with_origin(access))
+    app.on_response_prepare.append(show_request_id)
+    add_metrics(app, harness)
     app.on_shutdown.append(_close_harness)
     return app
 

@@ -50,9 +50,7 @@ def add_metrics(app: web.Application, harness: Harness) -> None:
 
 
 async def _refuse(request: web.Request) -> web.StreamResponse:
-    message = (
-        "There are no metrics here: the server's extra is missing. Install it: pip install 'agent-harness[metrics]'"
-    )
+    message = "Metrics need an extra on the server: pip install 'agent-harness[metrics]', then start it again."
     raise NotFound(message, code="unknown_path")
 
 

@@ -33,6 +33,7 @@ from agent_harness.protocol.requests import CreateBody
 from agent_harness.protocol.turns import Turn
 from agent_harness.server import examples, routes
 from agent_harness.server.idempotency import KEY_MAX
+from agent_harness.server.metrics import Metrics
 from agent_harness.server.schemas import ReadSchemas, Schema, WrittenSchemas, describe, object_of
 from agent_harness.version import VERSION
 
@@ -66,10 +67,8 @@ def make_document(prefix: str = "") -> dict[str, Any]:
     schemas["Event"] = {"description": "What a follower hears: the JSON of a frame.", **written.events()}
     bodies, answers = _make_bodies(read), _make_answers(written)
     paths: dict[str, Any] = {}
-    for route in (*routes.ROUTES, *ROUTES):
-        if isinstance(route, web.RouteDef):
-            operation = _make_operation(route, bodies, answers)
-            paths.setdefault(route.path, {})[route.method.lower()] = operation
+    for route in _routes():
+        paths.setdefault(route.path, {})[route.method.lower()] = _make_operation(route, bodies, answers)
     schemas.update((cls.__name__, _make_error(cls)) for cls in _refusals())
     return {
         "openapi": "3.1.0",
@@ -86,11 +85,38 @@ def make_document(prefix: str = "") -> dict[str, Any]:
             "schemas": schemas,
             "responses": {cls.__name__: _make_refusal(cls) for cls in _refusals()},
             "parameters": _PARAMETERS,
+            "headers": {
+                "request_id": {
+                    "description": "The request's own `x-request-id` if it had a sane one, else a random id.",
+                    "schema": {"type": "string"},
+                }
+            },
             "securitySchemes": {
                 "key": {"type": "http", "scheme": "bearer", "description": "Needed where the server was given keys."}
             },
         },
     }
+
+
+@attrs.frozen
+class _Route:
+    """
+    A route: its handler's name and docstring, and whether it needs no key.
+    """
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    is_open: bool = False
+
+
+def _routes() -> Iterator[_Route]:
+    for route in (*routes.ROUTES, *ROUTES):
+        if isinstance(route, web.RouteDef):
+            is_open = getattr(route.handler, "needs_no_key", False)
+            yield _Route(route.method, route.path, route.handler.__name__, describe(route.handler), is_open)
+    yield _Route("GET", "/metrics", "get_metrics", describe(Metrics.answer))
 
 
 # What each handler takes and answers, beside what its route and its docstring say.
@@ -116,6 +142,7 @@ class _Operation:
 _OPERATIONS = {
     "health": _Operation(),
     "get_openapi": _Operation(),
+    "get_metrics": _Operation(refusals=(NotFound,)),
     "create_session": _Operation(
         status=201, body="create", optional=True, refusals=(NotFound, RateLimited, Unavailable)
     ),
@@ -192,6 +219,9 @@ _PARAMETERS: dict[str, Any] = {
 }
 
 
+_HEADERS: dict[str, Any] = {"x-request-id": {"$ref": "#/components/headers/request_id"}}
+
+
 def _make_bodies(read: ReadSchemas) -> dict[str, Any]:
     """
     The content of each request body, by the names in `_OPERATIONS`.
@@ -241,6 +271,7 @@ def _make_answers(written: WrittenSchemas) -> dict[str, Any]:
     answers: dict[str, Any] = {name: {JSON: {"schema": schema}} for name, schema in found.items()}
     for name, shown in examples.ANSWERS.items():
         answers[name][JSON]["examples"] = shown
+    answers["get_metrics"] = {"text/plain": {"schema": {"type": "string"}}}
     answers["follow_session"] = {
         STREAM: {
             "schema": {"type": "string", "description": "Frames, each with the JSON of one event as its `data`."},
@@ -251,33 +282,31 @@ def _make_answers(written: WrittenSchemas) -> dict[str, Any]:
     return answers
 
 
-def _make_operation(route: web.RouteDef, bodies: dict[str, Any], answers: dict[str, Any]) -> dict[str, Any]:
-    name = route.handler.__name__
-    about = _OPERATIONS[name]
-    is_open = getattr(route.handler, "needs_no_key", False)
+def _make_operation(route: _Route, bodies: dict[str, Any], answers: dict[str, Any]) -> dict[str, Any]:
+    about = _OPERATIONS[route.name]
     parameters = [*re.findall(r"\{(\w+)\}", route.path), *about.parameters]
+    answer: dict[str, Any] = {"description": route.summary, "content": answers[route.name], "headers": dict(_HEADERS)}
     if route.method == "POST":
         parameters.append("idempotency_key")
-    answer: dict[str, Any] = {"description": describe(route.handler), "content": answers[name]}
-    if route.method == "POST":
         shown = {"description": "The answer was given before.", "schema": {"type": "string", "const": "true"}}
-        answer["headers"] = {"idempotency-replayed": shown}
+        answer["headers"]["idempotency-replayed"] = shown
     if about.status == 201:
         answer["links"] = dict(_make_links())
     found: dict[str, Any] = {str(about.status): answer}
-    if name == "post_events":
-        found["200"] = {"description": "With `stream=true`: the turn.", "content": answers["follow_session"]}
+    if route.name == "post_events":
+        streamed = {"description": "With `stream=true`: the turn.", "content": answers["follow_session"]}
+        found["200"] = streamed | {"headers": answer["headers"]}
     for cls in _refusals_of(route, about):
         found[str(cls.status)] = {"$ref": f"#/components/responses/{cls.__name__}"}
     operation: dict[str, Any] = {
-        "operationId": name,
-        "summary": describe(route.handler),
+        "operationId": route.name,
+        "summary": route.summary,
         "parameters": [{"$ref": f"#/components/parameters/{parameter}"} for parameter in parameters],
         "responses": dict(sorted(found.items())),
     }
     if about.body:
         operation["requestBody"] = {"content": bodies[about.body], "required": not about.optional}
-    if is_open:
+    if route.is_open:
         operation["security"] = []
     return operation
 
@@ -286,16 +315,15 @@ def _make_links() -> Iterator[tuple[str, Any]]:
     """
     What can be done with a session that an answer holds.
     """
-    for route in routes.ROUTES:
-        if isinstance(route, web.RouteDef) and re.findall(r"\{(\w+)\}", route.path) == ["session_id"]:
-            name = route.handler.__name__
-            yield name, {"operationId": name, "parameters": {"session_id": "$response.body#/id"}}
+    for route in _routes():
+        if re.findall(r"\{(\w+)\}", route.path) == ["session_id"]:
+            yield route.name, {"operationId": route.name, "parameters": {"session_id": "$response.body#/id"}}
 
 
-def _refusals_of(route: web.RouteDef, about: _Operation) -> Iterator[type[RequestError]]:
+def _refusals_of(route: _Route, about: _Operation) -> Iterator[type[RequestError]]:
     yield PermissionDenied
     yield InternalError
-    if not getattr(route.handler, "needs_no_key", False):
+    if not route.is_open:
         yield AuthenticationError
     if "{" in route.path:
         yield NotFound
@@ -321,6 +349,7 @@ def _make_error(cls: type[RequestError]) -> Schema:
         "code": {"type": "string", "enum": list(cls.codes)},
         "message": {"type": "string"},
         "param": {"type": ["string", "null"]},
+        "request_id": {"type": "string"},
     }
     required = set(properties)
     if cls is Conflict:
@@ -330,8 +359,13 @@ def _make_error(cls: type[RequestError]) -> Schema:
 
 def _make_refusal(cls: type[RequestError]) -> dict[str, Any]:
     schema = {"$ref": f"#/components/schemas/{cls.__name__}"}
-    shown = {code: {"value": cls("…", code=code).to_wire()} for code in cls.codes}
-    refusal: dict[str, Any] = {"description": describe(cls), "content": {JSON: {"schema": schema, "examples": shown}}}
+    shown = {code: {"value": {"error": _write_error(cls, code)}} for code in cls.codes}
+    headers = dict(_HEADERS)
     if cls.status in (404, 409):
-        refusal["headers"] = {"x-should-retry": {"schema": {"type": "string", "const": "false"}}}
-    return refusal
+        headers["x-should-retry"] = {"schema": {"type": "string", "const": "false"}}
+    content = {JSON: {"schema": schema, "examples": shown}}
+    return {"description": describe(cls), "headers": headers, "content": content}
+
+
+def _write_error(cls: type[RequestError], code: str) -> dict[str, Any]:
+    return {**cls("…", code=code).to_wire()["error"], "request_id": "req_5b1e"}

@@ -30,12 +30,9 @@ _SERIOUS = (401, 403, 429, 500, 503)
 
 def answer_problem(error: RequestError, request: web.Request) -> web.Response:
     """
-    The answer to a refused *request*, with its id, and a line in the log. The official SDKs repeat a bare 409;
-    ``x-should-retry`` tells them not to.
+    The answer to a refused *request*, with its id. The official SDKs repeat a bare 409; ``x-should-retry`` tells them
+    not to.
     """
-    level = logging.WARNING if error.status in _SERIOUS else logging.INFO
-    line = Line("request refused", status=error.status, code=error.code, method=request.method, route=route_of(request))
-    REFUSALS.log(level, line)
     headers = {"x-should-retry": "false"} if error.status in (404, 409) else {}
     wire = error.to_wire()
     wire["error"]["request_id"] = request_id_of(request)
@@ -52,22 +49,32 @@ async def answer_problems(
     try:
         return await handler(request)
     except RequestError as error:
-        return answer_problem(error, request)
+        return _refuse(error, request)
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        answer = answer_problem(_translate(error, request), request)
+        answer = _refuse(_translate(error, request), request)
         if "Allow" in error.headers:
             answer.headers["Allow"] = error.headers["Allow"]
         return answer
     except (web.RequestPayloadError, HttpProcessingError):
         problem = InvalidRequest("The body could not be read to its end.", code="invalid_json")
-        return answer_problem(problem, request)
+        return _refuse(problem, request)
     except ConnectionError:
         raise
     except Exception:
-        REFUSALS.exception(Line("request failed", method=request.method, route=route_of(request)))
+        REFUSALS.exception(Line("request failed", status=500, method=request.method, route=route_of(request)))
         return answer_problem(InternalError("The server made a mistake; its log has the details."), request)
+
+
+def _refuse(error: RequestError, request: web.Request) -> web.Response:
+    """
+    The answer, and a line in the log: nothing in it but the method's name is the client's own.
+    """
+    level = logging.WARNING if error.status in _SERIOUS else logging.INFO
+    line = Line("request refused", status=error.status, code=error.code, method=request.method, route=route_of(request))
+    REFUSALS.log(level, line)
+    return answer_problem(error, request)
 
 
 def _translate(error: web.HTTPException, request: web.Request) -> RequestError:

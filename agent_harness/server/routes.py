@@ -2,6 +2,7 @@
 Routes: decode, ask the engine, encode. Nothing is decided here.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -49,7 +50,12 @@ async def _read_body(request: web.Request, *, optional: bool = False) -> bytes:
         raise web.HTTPRequestEntityTooLarge(request.client_max_size, request.content_length)
     if not request.body_exists and optional:
         return b"{}"
-    body = await request.read()
+    try:
+        async with asyncio.timeout(request.app[HARNESS].limits.body_s):
+            body = await request.read()
+    except TimeoutError:
+        message = "The body did not come in time. Nothing was changed."
+        raise InvalidRequest(message, code="invalid_json") from None
     if request.content_type != "application/json" or "Content-Type" not in request.headers:
         raise UnsupportedMediaType("The body must be JSON: send it with the header Content-Type: application/json.")
     return body

@@ -32,7 +32,7 @@ Schema = dict[str, Any]
 
 _PLAIN: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
-_NAME = {"pattern": NAME_PATTERN.pattern.replace(r"\Z", "$")}
+_NAME = {"pattern": "^" + NAME_PATTERN.pattern.replace(r"\Z", "$")}
 _COUNT = {"minimum": 1, "maximum": 2**64 - 1}
 _SECONDS = {"exclusiveMinimum": 0}
 

@@ -3,6 +3,7 @@ Streams: a follower's events as the body of one HTTP response.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 
 from aiohttp import HttpVersion11, web
@@ -13,10 +14,13 @@ from agent_harness.engine.following import Batches, read_all, read_response, rea
 from agent_harness.engine.replies import Sent
 from agent_harness.engine.session import Session
 from agent_harness.errors import InvalidRequest
+from agent_harness.logs import Line
 from agent_harness.protocol.encode import encode_event
 from agent_harness.protocol.sse import DONE, PING
 
 __all__ = ["EventStream", "stream_message", "stream_session"]
+
+log = logging.getLogger(__name__)
 
 RETRY_MS = 1000
 """What a browser waits before it connects again, in milliseconds; stands in the first frame."""
@@ -138,6 +142,8 @@ async def _write_stream(
         pass
     finally:
         follower.close()
-        if not follower.lagged:
+        if follower.lagged:
+            log.info(Line("follower lagged behind and was cut"))
+        else:
             stream.spare()
     return stream

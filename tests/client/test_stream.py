@@ -247,7 +247,7 @@ async def queue_two_more(session: Any) -> None:
 
 
 async def test_a_reader_that_lags_is_resumed_with_a_gap_and_told_nothing_else(serve: Any) -> None:
-    served = await serve(say("one", *["x" * 500_000] * 60), replay_events=10)
+    served = await serve(say("one", *["x" * 500_000] * 60), replay_events=10, backlog_events=10)
     session = await served.client.sessions.create()
     async with session.follow(after=0) as events:
         await read(events, 1)

@@ -9,9 +9,10 @@ import socket
 import struct
 
 import pytest
+from yarl import URL
 
-from agent_harness.llm.base import ItemAdded, ItemDone, TextDelta
-from agent_harness.llm.scripted import Step, call, say
+from agent_harness.llm.base import Ended, ItemAdded, ItemDone, TextDelta
+from agent_harness.llm.scripted import ScriptedModel, Step, call, say
 from agent_harness.server import HARNESS
 from tests.support import DONE, TOOL, WAIT_S, Stream, Talk, types, user
 
@@ -139,7 +140,7 @@ async def test_a_follower_that_falls_behind_is_told_and_cut_and_resumes_by_numbe
     pieces = [TextDelta(0, "x" * 40_000) for _ in range(500)]
     gate = asyncio.Event()
     step = Step((ItemAdded(0, "message"), gate, *pieces, ItemDone(0)))
-    api = await serve(step, say("next"), replay_events=50)
+    api = await serve(step, say("next"), replay_events=50, backlog_events=50)
     talk = Talk(api, (await api.create())["id"])
     slow = await talk.follow()
     await slow.next()
@@ -291,3 +292,37 @@ async def test_a_follower_that_reads_nothing_does_not_hold_up_delete_or_the_serv
     for sock in deaf:
         sock.close()
     assert not errors(caplog)
+
+
+async def test_a_reader_at_full_speed_gets_all_of_an_answer_that_comes_in_one_piece(serve):
+    """
+    A model server may send thousands of deltas at once; who reads as fast as they are written is not behind.
+    """
+
+    class Burst(ScriptedModel):
+        async def stream(self, request):
+            for part in say(*["0123456789"] * 9_000).parts:
+                yield part
+            yield Ended()
+
+    api = await serve(models={"default": Burst()})
+    talk = await api.open()
+    body = b'{"type":"message","data":{"content":"hi"}}'
+    headers = {"Content-Type": "application/json"}
+    async with api.client.post(f"{talk.path}/events?stream=true", data=body, headers=headers) as response:
+        told = types(await Stream(response).rest())
+    assert told.count("response.output_text.delta") == 9_000
+    assert told[-3:] == ["response.completed", "session.status idle", "[DONE]"]
+
+
+async def test_a_body_that_does_not_come_in_time_is_refused(serve):
+    api = await serve(body_s=0.05)
+
+    async def never():
+        yield b"{"
+        await asyncio.Event().wait()
+
+    path, headers = URL("/v1/sessions"), {"Content-Type": "application/json"}
+    async with asyncio.timeout(WAIT_S), api.client.post(path, data=never(), headers=headers) as response:
+        answer = await response.json()
+    assert (response.status, answer["error"]["code"]) == (400, "invalid_json")
