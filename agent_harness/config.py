@@ -109,7 +109,7 @@ class Limits:
     replay_idle_s: float = 600.0
     session_idle_s: float = 24 * 3600.0
     ping_s: float = 10.0
-    grace_s: float = 10.0
+    grace_s: float = 3.0
 
 
 @attrs.frozen(kw_only=True)
@@ -152,6 +152,8 @@ def load_settings(
     allowed_hosts: Sequence[str] = (),
     allowed_origins: Sequence[str] = (),
     insecure: bool = False,
+    no_key: bool = False,
+    grace: float | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """
@@ -170,11 +172,14 @@ def load_settings(
     environ = os.environ if environ is None else environ
     settings = base or Settings(providers=(_provider_of_environment(environ),))
     given: dict[str, Any] = {name: value for name, value in (("model", model), ("api", api)) if value is not None}
+    if no_key:
+        given["needs_key"] = False
     providers = tuple(
         attrs.evolve(provider, **given) if provider.name == settings.default_provider else provider
         for provider in settings.providers
     )
-    limits = settings.limits if max_sessions is None else attrs.evolve(settings.limits, sessions=max_sessions)
+    bounds: dict[str, Any] = {"sessions": max_sessions, "grace_s": grace}
+    limits = attrs.evolve(settings.limits, **{name: value for name, value in bounds.items() if value is not None})
     keys = {f"flag-{number}": key for number, key in enumerate(api_keys, 1)}
     if environ.get("AGENT_HARNESS_API_KEY"):
         keys["environment"] = environ["AGENT_HARNESS_API_KEY"]

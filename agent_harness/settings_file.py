@@ -70,7 +70,7 @@ def read_settings_file(path: Path) -> Settings:
 def _read_settings(table: dict[str, Any]) -> Settings:
     shape = read(_without_inf(table), _File)
     for name, value in attrs.asdict(shape.limits).items():
-        if value <= 0:
+        if value <= 0 and name != "grace_s":
             raise InvalidRequest("A limit is more than 0.", param=f"limits.{name}")
     if not 0 <= shape.server.port <= 65535:
         raise InvalidRequest("A port is a number from 0 to 65535.", param="server.port")

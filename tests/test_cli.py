@@ -119,7 +119,8 @@ async def test_serve_without_a_key_says_so_in_one_line_and_turns_fail_with_provi
     assert "OPENAI_API_KEY" in failed["error"]["message"]
     assert after["queued"] is False
     assert code == 0
-    assert errors == "No OPENAI_API_KEY is set: turns fail with provider_auth until it is.\n"
+    told = [line for line in errors.splitlines() if line.startswith("No OPENAI_API_KEY is set: turns will fail with")]
+    assert len(told) == 1 and "--no-key" in told[0]
 
 
 async def test_serve_with_a_key_or_the_demo_model_says_nothing_of_keys(client: aiohttp.ClientSession) -> None:
@@ -164,10 +165,40 @@ async def test_a_port_in_use_ends_with_one_line_that_names_it(arguments: tuple[s
 
 @pytest.mark.parametrize("host, shown", [("2001:db8::1", "[2001:db8::1]"), ("192.0.2.1", "192.0.2.1")])
 async def test_an_address_of_another_machine_ends_with_one_line_that_names_it(host: str, shown: str) -> None:
-    code, output, errors = await run("serve", "--demo", "--host", host, "--port", "0")
+    code, output, errors = await run("serve", "--demo", "--insecure", "--host", host, "--port", "0")
 
     assert (code, output) == (1, "")
     assert errors.startswith(f"agent-harness: {shown}:0 cannot be used (") and errors.count("\n") == 1
+
+
+async def test_another_address_without_a_key_is_refused_unless_it_is_said_to_be_wanted() -> None:
+    code, output, errors = await run("serve", "--demo", "--host", "0.0.0.0", "--port", "0")
+
+    assert (code, output) == (2, "")
+    assert "--api-key" in errors and "--insecure" in errors and errors.count("\n") == 1
+
+
+async def test_a_served_key_is_asked_for_and_foreign_hosts_and_origins_are_refused(
+    client: aiohttp.ClientSession,
+) -> None:
+    async with start(
+        "serve", "--demo", "--port", "0", "--api-key", "first-key", AGENT_HARNESS_API_KEY="other-key"
+    ) as server:
+        url = f"{server.url}/v1/sessions"
+        statuses = []
+        for headers in (
+            {},
+            {"Authorization": "Bearer first-key"},
+            {"Authorization": "Bearer other-key"},
+            {"Authorization": "Bearer first-key", "Host": "evil.example"},
+            {"Authorization": "Bearer first-key", "Origin": "http://evil.example"},
+        ):
+            async with client.get(url, headers=headers) as answer:
+                statuses.append(answer.status)
+        code, _, errors = await server.end(signal.SIGTERM)
+
+    assert statuses == [401, 200, 200, 403, 403]
+    assert code == 0 and "first-key" not in errors and "other-key" not in errors
 
 
 async def test_a_port_can_be_had_again_right_after_its_server_stopped(client: aiohttp.ClientSession) -> None:
@@ -277,7 +308,7 @@ async def test_second_signal_ends_the_process_at_once(client: aiohttp.ClientSess
         port = int(program.url.rpartition(":")[2])
         # A request whose body never comes holds the end up for as long as open requests may go on.
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        head = f"POST {path.partition(str(port))[2]}/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = f"POST {path.partition(str(port))[2]}/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: 9\r\nExpect: 100-continue\r\n\r\n".encode())
         async with asyncio.timeout(WAIT_S):
             # Answered when the request is being handled.

@@ -34,10 +34,11 @@ HOSTILE = [
 @pytest.fixture(autouse=True)
 def _leave_logging_as_it_was() -> Iterator[None]:
     root, ours = logging.getLogger(), logging.getLogger("agent_harness")
-    before = (list(root.handlers), root.level, ours.level)
+    handlers, levels = list(root.handlers), (root.level, ours.level)
     yield
-    root.handlers[:], root.level, ours.level = before
-    root.manager._clear_cache()  # type: ignore[attr-defined]
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
 
 
 @contextmanager

@@ -25,12 +25,21 @@ __all__ = ["demo", "mock_llm", "serve"]
 @click.option("--model", help="Model of agents that name none.")
 @api_option
 @click.option("--max-sessions", type=click.IntRange(1), help="Most sessions held at once. [default: 10000]")
+@click.option("--no-key", is_flag=True, help="The model server wants no key.")
+@click.option("--api-key", "api_keys", multiple=True, help="Let in who sends this key; may be given several times.")
+@click.option("--allow-host", "allowed_hosts", multiple=True, help="Host header to answer to, without port.")
+@click.option("--origin", "allowed_origins", multiple=True, help="Origin whose pages may use the server.")
+@click.option("--insecure", is_flag=True, help="Listen on any address without a key.")
+@click.option(
+    "--grace", type=click.FloatRange(0), help="Seconds that turns have to end when the server stops. [default: 3]"
+)
 @click.option("--demo", is_flag=True, help="Answer with the built-in demo model: no key, no network.")
 def serve(config: Path | None, demo: bool, **flags: Any) -> None:
     """
     Start the server.
 
-    The model server is OPENAI_BASE_URL (OpenAI's if unset), its key OPENAI_API_KEY.
+    The model server is OPENAI_BASE_URL (OpenAI's if unset), its key OPENAI_API_KEY. AGENT_HARNESS_API_KEY is a key that
+    lets in, like --api-key.
     """
     run(_serve(config, demo, flags))
 
@@ -57,9 +66,10 @@ def mock_llm(host: str, port: int) -> None:
 async def _serve(config: Path | None, demo: bool, flags: dict[str, Any]) -> None:
     from agent_harness.server import make_app
     from agent_harness.serving import serve_app
-    from agent_harness.wiring import load_adapters, open_demo_harness, open_harness
+    from agent_harness.wiring import load_adapters, make_access, open_demo_harness, open_harness
 
     settings = load(config, flags)
+    access = make_access(settings)
     async with open_demo_harness(settings) if demo else open_harness(settings) as harness:
         warming: list[asyncio.Task[None]] = []
 
@@ -69,14 +79,16 @@ async def _serve(config: Path | None, demo: bool, flags: dict[str, Any]) -> None
                 _warn_of_missing_keys(settings)
                 warming.append(asyncio.create_task(asyncio.to_thread(load_adapters)))
 
-        await serve_app(make_app(harness), settings.host, settings.port, on_listening=announce)
+        app = make_app(harness, access)
+        await serve_app(app, settings.host, settings.port, on_listening=announce, on_stopping=harness.drain)
 
 
 def _warn_of_missing_keys(settings: "Settings") -> None:
     for provider in settings.providers:
         if provider.needs_key and provider.key() is None:
             variable = provider.api_key_env or "api_key"
-            click.echo(f"No {variable} is set: turns fail with provider_auth until it is.", err=True)
+            hint = "start again with it, or with --no-key if the model server wants none."
+            click.echo(f"No {variable} is set: turns will fail with provider_auth; {hint}", err=True)
 
 
 async def _demo() -> bool:

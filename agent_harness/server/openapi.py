@@ -65,6 +65,7 @@ def make_document(prefix: str = "") -> dict[str, Any]:
     schemas: dict[str, Schema] = {}
     written, read = WrittenSchemas(schemas), ReadSchemas(schemas)
     schemas["Event"] = {"description": "What a follower hears: the JSON of a frame.", **written.events()}
+    schemas["Frame"] = _make_frame()
     bodies, answers = _make_bodies(read), _make_answers(written)
     paths: dict[str, Any] = {}
     for route in _routes():
@@ -274,12 +275,32 @@ def _make_answers(written: WrittenSchemas) -> dict[str, Any]:
     answers["get_metrics"] = {"text/plain": {"schema": {"type": "string"}}}
     answers["follow_session"] = {
         STREAM: {
-            "schema": {"type": "string", "description": "Frames, each with the JSON of one event as its `data`."},
-            "x-itemSchema": {"$ref": "#/components/schemas/Event"},
+            "schema": {"$ref": "#/components/schemas/Frame"},
             "examples": examples.STREAMS,
         }
     }
     return answers
+
+
+def _make_frame() -> Schema:
+    """
+    One frame of a stream: before OpenAPI 3.2, the schema of a stream is that of each of its events.
+    """
+    content = {"contentMediaType": JSON, "contentSchema": {"$ref": "#/components/schemas/Event"}}
+    properties: dict[str, Schema] = {
+        "event": {"type": "string", "description": "Equals the JSON's `type`."},
+        "id": {"type": "string", "description": "Equals the JSON's `seq`; absent where an event has no number."},
+        "retry": {
+            "type": "integer",
+            "description": "In the first frame: milliseconds to wait before connecting again.",
+        },
+        "data": {"type": "string", **content},
+    }
+    end = object_of({"data": {"type": "string", "const": "[DONE]"}}, {"data"})
+    return {
+        "description": "A frame of a stream; the last one's data is `[DONE]`.",
+        "anyOf": [object_of(properties, {"event", "data"}), end],
+    }
 
 
 def _make_operation(route: _Route, bodies: dict[str, Any], answers: dict[str, Any]) -> dict[str, Any]:
@@ -292,6 +313,9 @@ def _make_operation(route: _Route, bodies: dict[str, Any], answers: dict[str, An
         answer["headers"]["idempotency-replayed"] = shown
     if about.status == 201:
         answer["links"] = dict(_make_links())
+    if route.name == "post_events":
+        ids = {"session_id": "$request.path.session_id", "response_id": "$response.body#/response_id"}
+        answer["links"] = {"get_response": {"operationId": "get_response", "parameters": ids}}
     found: dict[str, Any] = {str(about.status): answer}
     if route.name == "post_events":
         streamed = {"description": "With `stream=true`: the turn.", "content": answers["follow_session"]}

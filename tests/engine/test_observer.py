@@ -4,7 +4,6 @@ What the engine tells observers and the log, over turns of every kind.
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -21,6 +20,7 @@ from agent_harness.llm.scripted import ScriptedModel, Step, call, say
 from agent_harness.logs import REQUEST_ID, SESSION_ID, Line
 from agent_harness.protocol.items import Usage
 from agent_harness.protocol.requests import read_events
+from tests.engine.rig import ticks
 
 WAIT_S = 5.0
 
@@ -90,7 +90,7 @@ class Rig:
                 await follower.take()
             # The turn's task says the last about its model call.
             while statuses != ("waiting",) and self.harness.running_turns:
-                await asyncio.sleep(0)
+                await ticks(1)
         follower.close()
 
     async def interrupt(self) -> None:
@@ -101,13 +101,6 @@ class Rig:
 @pytest.fixture(autouse=True)
 def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="agent_harness")
-
-
-@pytest.fixture
-def _with_request_id() -> Iterator[None]:
-    token = REQUEST_ID.set("")
-    yield
-    REQUEST_ID.reset(token)
 
 
 def lines(caplog: pytest.LogCaptureFixture, what: str) -> list[dict[str, Any]]:
@@ -212,7 +205,7 @@ async def test_an_interrupted_model_call_is_cancelled_and_its_calls_are_nobodys(
         rig.send()
         async with asyncio.timeout(WAIT_S):
             while not rig.session.transcript.calls:
-                await asyncio.sleep(0)
+                await ticks(1)
         await rig.interrupt()
 
         assert rig.notes.of("call_closed") == []

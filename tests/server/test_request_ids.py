@@ -2,18 +2,21 @@
 Every answer and every error names its request, and so do the log lines it causes.
 """
 
+import io
 import logging
 import re
 from typing import Any
 
+import orjson
 import pytest
 from aiohttp import web
 
 from agent_harness.engine.harness import Harness
 from agent_harness.llm.scripted import ScriptedModel, call, say
-from agent_harness.logs import REQUEST_ID, SESSION_ID, Line
-from agent_harness.server import Access, init_app, make_app
-from tests.support import Api, Talk, user
+from agent_harness.logs import REQUEST_ID, SESSION_ID, Line, setup_logs
+from agent_harness.protocol.requests import read_update
+from agent_harness.server import HARNESS, Access, init_app, make_app
+from tests.support import Api, Stream, Talk, types, user
 
 OURS = re.compile(r"req_[0-9a-f]{16,}")
 SANE = ["a", "A-z.0_9", "x" * 128, "4bf92f3577b34da6a3ce929d0e0e4736"]
@@ -138,6 +141,33 @@ async def test_a_refusal_is_one_line_with_status_code_and_template_and_nothing_o
         assert isinstance(record.msg, Line) and record.msg.what == "request refused"
         assert record.msg.fields == {"status": 404, "code": code, "method": "GET", "route": route}
         assert "\n" not in record.getMessage()
+
+
+async def test_a_follower_that_lags_is_one_line_with_the_ids_of_its_request(
+    serve: Any,
+) -> None:
+    api = await serve()
+    talk = Talk(api, (await api.create())["id"])
+    followed = await api.client.get(f"{talk.path}/stream", headers={"x-request-id": "follow-1"})
+    stream = Stream(followed)
+    await stream.next()
+    session = api.client.app[HARNESS].get(talk.id)
+    root, ours, written = logging.getLogger(), logging.getLogger("agent_harness"), io.StringIO()
+    before = (list(root.handlers), root.level, ours.level)
+    setup_logs(True, "INFO", written)
+    try:
+        # It had no chance to read this before it was forgotten.
+        session.update(read_update({"metadata": {"a": "b"}}))
+        session.feed.forget()
+        assert types(await stream.rest())[-1] == "session.lagged"
+    finally:
+        root.handlers[:], level, ours_level = before
+        root.setLevel(level)
+        ours.setLevel(ours_level)
+
+    line = orjson.loads(written.getvalue())
+    assert (line["message"], line["level"]) == ("follower lagged behind and was cut", "info")
+    assert (line["session"], line["request_id"]) == (talk.id, "follow-1")
 
 
 async def test_a_wrong_key_is_a_warning_without_the_key(aiohttp_client: Any, caplog: pytest.LogCaptureFixture) -> None:
