@@ -179,7 +179,7 @@ def test_field_of_the_agent_is_named_with_its_default(field: Any) -> None:
 @pytest.mark.parametrize("field", attrs.fields(Limits), ids=lambda field: str(field.name))
 def test_limit_is_named_with_its_default(field: Any) -> None:
     assert row_of(field.name, section("## Limits and defaults"))[1] == (
-        f"{field.default:,}" if isinstance(field.default, int) else f"{field.default:g}"
+        f"{field.default:,}" if isinstance(field.default, int) else f"{field.default:,g}"
     )
 
 

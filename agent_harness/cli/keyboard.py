@@ -68,6 +68,7 @@ class Keyboard:
         self._fd = sys.stdin.fileno()
         self._typed = bytearray()
         self._ended = False
+        self._question: asyncio.Task[str | None] | None = None
         self.is_terminal = sys.stdin.isatty()
         self._fancy = _make_prompt() if self.is_terminal and not is_plain(sys.stdout) else None
 
@@ -78,6 +79,7 @@ class Keyboard:
         Raises:
             Stopped: Ctrl-C.
         """
+        await self._drop_question()
         if self._fancy is None:
             return await self._read_heard(prompt if self.is_terminal else "")
         try:
@@ -96,7 +98,17 @@ class Keyboard:
         """
         if self.is_terminal:
             self._forget()
-        return await self._read_line(question) or ""
+        self._question = asyncio.create_task(self._read_line(question))
+        return await self._question or ""
+
+    async def _drop_question(self) -> None:
+        """
+        End a question that nobody waits for any more, its call being closed: two readers would take each other's input.
+        """
+        if self._question is not None:
+            self._question.cancel()
+            await asyncio.wait((self._question,))
+            self._question = None
 
     async def _read_heard(self, prompt: str) -> str | None:
         task = asyncio.ensure_future(self._read_line(prompt))

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent_harness.engine.observer import CallOutcome, Observer, SessionEnd, TurnOutcome
 from agent_harness.engine.turn import TurnOver
@@ -48,7 +48,7 @@ class Watch:
         """
         A session was made.
         """
-        SESSIONS.info(Line("session created", session=session.id))
+        _log(SESSIONS, logging.INFO, "session created", session=session.id)
         self._tell(lambda observer: observer.session_opened(session))
 
     def session_ended(self, session: "SessionState", why: SessionEnd) -> None:
@@ -57,7 +57,7 @@ class Watch:
         """
         # A harness that closes tells it of thousands at once.
         level = logging.DEBUG if why == "closed" else logging.INFO
-        SESSIONS.log(level, Line("session ended", session=session.id, why=why, events=session.feed.seq))
+        _log(SESSIONS, level, "session ended", session=session.id, why=why, events=session.feed.seq)
         self._tell(lambda observer: observer.session_ended(session, why))
 
     def turn_queued(self, turn_id: str) -> None:
@@ -101,7 +101,9 @@ class Watch:
         """
         A model call is over.
         """
-        line = Line(
+        _log(
+            UPSTREAM,
+            logging.DEBUG,
             "model call ended",
             session=call.session.id,
             provider=call.provider,
@@ -109,14 +111,15 @@ class Watch:
             first_s=call.first_s,
             duration_s=round(duration_s, 6),
         )
-        UPSTREAM.debug(line)
         self._tell(lambda observer: observer.model_called(call.provider, outcome, call.first_s, duration_s))
 
     def model_retried(self, call: "ModelCall", retrying: Retrying) -> None:
         """
         A model server is asked again. What it said stands in the session's events, not in the log.
         """
-        line = Line(
+        _log(
+            UPSTREAM,
+            logging.WARNING,
             "model server asked again",
             session=call.session.id,
             response=call.session.transcript.current,
@@ -124,7 +127,6 @@ class Watch:
             attempt=retrying.attempt,
             delay_s=round(retrying.delay_s, 3),
         )
-        UPSTREAM.warning(line)
         self._tell(lambda observer: observer.model_retried(call.provider))
 
     def _call_kept(self, session: "SessionState", item: FunctionCall) -> None:
@@ -137,7 +139,9 @@ class Watch:
             # The answer that it was part of was cut: nobody was asked.
             return
         duration_s = None if opened is None else round(time.monotonic() - opened, 6)
-        line = Line(
+        _log(
+            CALLS,
+            logging.WARNING if by == "deadline" else logging.INFO,
             "call closed",
             session=session.id,
             response=item.response_id,
@@ -147,7 +151,6 @@ class Watch:
             status=item.status,
             duration_s=duration_s,
         )
-        CALLS.log(logging.WARNING if by == "deadline" else logging.INFO, line)
         self._tell(lambda observer: observer.call_closed(session, by, duration_s))
 
     def _turn_ended(self, session: "SessionState", turn: Turn) -> None:
@@ -156,7 +159,9 @@ class Watch:
         duration_s = None if began is None else round(time.monotonic() - began, 6)
         outcome = _outcome_of(turn, began is not None)
         usage = turn.usage
-        line = Line(
+        _log(
+            TURNS,
+            logging.WARNING if outcome == "failed" else logging.INFO,
             "turn ended",
             session=session.id,
             response=turn.id,
@@ -168,7 +173,6 @@ class Watch:
             output_tokens=usage and usage.output_tokens,
             duration_s=duration_s,
         )
-        TURNS.log(logging.WARNING if outcome == "failed" else logging.INFO, line)
         self._tell(lambda observer: observer.turn_ended(session, turn, outcome, duration_s))
 
     def _tell(self, tell: Callable[[Observer], None]) -> None:
@@ -226,6 +230,11 @@ class ModelCall:
         """
         self._asked_at = time.monotonic() + retrying.delay_s
         self._watch.model_retried(self, retrying)
+
+
+def _log(logger: logging.Logger, level: int, what: str, **fields: Any) -> None:
+    if logger.isEnabledFor(level):
+        logger.log(level, Line(what, **fields), stacklevel=2)
 
 
 def _outcome_of(turn: Turn, was_seen: bool) -> TurnOutcome:

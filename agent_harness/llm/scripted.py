@@ -149,7 +149,8 @@ class DemoModel(ScriptedModel):
             assert not isinstance(part, ModelError | asyncio.Event)
             yield part
         await asyncio.sleep(0)
-        yield Ended(usage=Usage(input_tokens=len(request.blocks), output_tokens=len(step.parts)))
+        told, written = len(request.blocks), len(step.parts)
+        yield Ended(usage=Usage(input_tokens=told, output_tokens=written, total_tokens=told + written))
 
 
 def _describe(item: Any) -> dict[str, Any]:

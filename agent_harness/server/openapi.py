@@ -154,7 +154,7 @@ _OPERATIONS = {
     "list_items": _Operation(parameters=("limit", "after", "order")),
     "list_responses": _Operation(parameters=("limit", "after", "order")),
     "get_response": _Operation(),
-    "get_request": _Operation(),
+    "get_request": _Operation(refusals=(InvalidRequest,)),
     "fork_session": _Operation(status=201, body="fork", optional=True, refusals=(RateLimited, Unavailable)),
     "post_events": _Operation(status=202, body="events", parameters=("stream",), refusals=(RateLimited, Unavailable)),
     "follow_session": _Operation(parameters=("last_event_id", "from", "until"), refusals=(RateLimited,)),

@@ -36,7 +36,9 @@ def answer_problem(error: RequestError, request: web.Request) -> web.Response:
     headers = {"x-should-retry": "false"} if error.status in (404, 409) else {}
     wire = error.to_wire()
     wire["error"]["request_id"] = request_id_of(request)
-    return web.Response(body=dump_json(wire), status=error.status, content_type="application/json", headers=headers)
+    return web.Response(
+        body=dump_json(wire) + b"\n", status=error.status, content_type="application/json", headers=headers
+    )
 
 
 @web.middleware

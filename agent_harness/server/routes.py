@@ -32,7 +32,7 @@ ROUTES = web.RouteTableDef()
 
 
 def _answer(value: Any, status: int = 200) -> web.Response:
-    return web.Response(body=dump_json(value), status=status, content_type="application/json")
+    return web.Response(body=dump_json(value) + b"\n", status=status, content_type="application/json")
 
 
 def _session(request: web.Request) -> Session:
@@ -195,7 +195,7 @@ async def get_request(request: web.Request) -> web.Response:
     """
     The body that the next model call would have.
     """
-    return web.Response(body=_session(request).preview_body(), content_type="application/json")
+    return web.Response(body=_session(request).preview_body() + b"\n", content_type="application/json")
 
 
 @ROUTES.post("/v1/sessions/{session_id}/fork")

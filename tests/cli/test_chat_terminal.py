@@ -154,10 +154,10 @@ def test_ctrl_c_at_the_prompt_warns_and_a_second_one_leaves(folder: Path, progra
 
 def test_what_was_typed_before_a_question_does_not_answer_it(folder: Path) -> None:
     gate = asyncio.Event()
-    waits = Step((*call_tool("edit_file", **EDIT).parts[:1], gate, *call_tool("edit_file", **EDIT).parts[1:]))
+    waits = say("Let me look.") + Step((gate, *call_tool("edit_file", **EDIT).parts))
     with serve_script(waits, say("Done.")) as server, chatting(server, folder, "--tools", "coding") as terminal:
         terminal.type("make it teal")
-        terminal.wait_for("make it teal")
+        terminal.wait_for("Let me look.")
         terminal.type("y")
         terminal.wait_for("\ny")
         server.loop.call_soon_threadsafe(gate.set)

@@ -13,20 +13,19 @@ _number = count()
 
 
 @schemathesis.hook
-def before_call(context: Any, case: Any, kwargs: Any) -> None:
-    number = next(_number)
-    if case.operation.path.endswith("/stream"):
-        case.query = {**(case.query or {}), "until": "idle", "after": "0"}
-        _set_header(case, "Last-Event-ID", None)
-    elif number % 2 and case.query and "after" in case.query:
-        case.query = {name: value for name, value in case.query.items() if name != "after"}
-    key = (case.headers or {}).get("Idempotency-Key")
+def map_headers(context: Any, headers: Any) -> Any:
+    key = (headers or {}).get("Idempotency-Key")
     if isinstance(key, str) and 0 < len(key) < 200:
-        _set_header(case, "Idempotency-Key", f"{key}-{number}")
+        headers["Idempotency-Key"] = f"{key}-{next(_number)}"
+    return headers
 
 
-def _set_header(case: Any, name: str, value: str | None) -> None:
-    if case.headers and name in case.headers:
-        del case.headers[name]
-        if value is not None:
-            case.headers[name] = value
+@schemathesis.hook
+def before_call(context: Any, case: Any, kwargs: Any) -> None:
+    query = case.query or {}
+    if case.operation.path.endswith("/stream"):
+        case.query = {**query, "until": "idle", "after": "0"}
+        if case.headers:
+            case.headers.pop("Last-Event-ID", None)
+    elif "after" in query and next(_number) % 2:
+        case.query = {name: value for name, value in query.items() if name != "after"}

@@ -239,7 +239,7 @@ async def test_demo_calls_the_first_tool_it_is_offered() -> None:
     deltas = await collect(DemoModel(), ask(tools=(Tool(name="first"), Tool(name="second"))))
 
     assert [delta.name for delta in deltas if isinstance(delta, ItemAdded)] == ["first"]
-    assert deltas[-1] == Ended(usage=Usage(input_tokens=1, output_tokens=4))
+    assert deltas[-1] == Ended(usage=Usage(input_tokens=1, output_tokens=4, total_tokens=5))
 
 
 @pytest.mark.parametrize(

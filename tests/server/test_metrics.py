@@ -120,12 +120,13 @@ async def test_retries_are_counted_by_provider(serve: Any) -> None:
 
 async def test_a_follower_that_lags_is_counted_once_and_stays_counted_when_its_session_is_gone(serve: Any) -> None:
     api = await serve()
-    talk = await api.open()
+    talk = Talk(api, (await api.create())["id"])
     session = api.client.app[HARNESS].get(talk.id)
+    follower = session.follow()
     # It had no chance to read this before it was forgotten.
     session.update(read_update({"metadata": {"a": "b"}}))
     session.feed.forget()
-    assert types(await talk.stream.rest())[-1] == "session.lagged"
+    assert follower.lagged
     before = await scrape(api.client)
     assert value(before, "followers_lagged_total") == 1 and value(before, "followers") == 0
 
