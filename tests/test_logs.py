@@ -2,10 +2,13 @@
 Log lines: their two forms, the ids that they bear, and what cannot stand in them.
 """
 
+import ast
 import io
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -205,6 +208,28 @@ def test_a_value_that_is_no_json_is_written_as_its_text() -> None:
         log.info(Line("odd", value={1, 2}.__class__, number=float("nan")))
 
     assert lines[0]["value"] == "<class 'set'>" and lines[0]["number"] is None
+
+
+def test_the_page_names_every_line_with_its_keys() -> None:
+    root = Path(__file__).parents[1]
+    source = "\n".join(path.read_text() for path in (root / "agent_harness").rglob("*.py"))
+    page = (root / "docs" / "observability.md").read_text()
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    said = {text: keys for node in calls for text, keys in [_line_of(node)] if text}
+
+    assert len(said) > 8
+    for text, keys in said.items():
+        [row] = re.findall(rf"^\| `[a-z_.]+` \| {re.escape(text)} \|[^|]*\|([^|]*)\|$", page, re.MULTILINE)
+        assert keys <= set(re.findall(r"`(\w+)`", row)), text
+
+
+def _line_of(node: ast.Call) -> tuple[str, set[str]]:
+    """
+    What a call of `Line` (or of the engine's short form) says, and its keys; "" for another call.
+    """
+    name = node.func.id if isinstance(node.func, ast.Name) else ""
+    texts = [value.value for value in node.args if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+    return (texts[0] if name in ("Line", "_log") and texts else ""), {str(word.arg) for word in node.keywords}
 
 
 def test_a_line_is_readable_through_any_handler(caplog: pytest.LogCaptureFixture) -> None:

@@ -40,6 +40,7 @@ class _Options:
     config: Path | None
     model: str | None
     api: str | None
+    no_key: bool
     demo: bool
     agent: str | None
     session: str | None
@@ -56,6 +57,7 @@ class _Options:
 @config_option
 @click.option("--model", help="The model; with --local, of agents that name none.")
 @api_option
+@click.option("--no-key", is_flag=True, help="With --local: the model server wants no key.")
 @click.option("--demo", is_flag=True, help="With --local: the built-in demo model, no key, no network.")
 @click.option("--agent", metavar="NAME", help="An agent of the settings file, by its name.")
 @click.option("--session", metavar="ID", help="Go on with this session of the server.")
@@ -75,7 +77,7 @@ def chat(context: click.Context, /, **given: Any) -> None:
     """
     Talk with an agent: at a server, or with --local in this process.
 
-    --config, --api and --demo go with --local. Ctrl-C interrupts the running turn; twice, or Ctrl-D, leaves.
+    --config, --api, --no-key and --demo go with --local. Ctrl-C interrupts the running turn; twice, or Ctrl-D, leaves.
 
     \b
     Exit code, with -m: 0 the turn completed; 1 it failed, was cut short, or
@@ -99,7 +101,7 @@ def _check(options: _Options, context: click.Context) -> None:
         refused = [f"--{name.replace('_', '-')}" for name in ("url", "api_key", "session") if was_given(name)]
         reason = "goes with a server, not with --local"
     else:
-        refused = [f"--{name}" for name in ("config", "api", "demo") if was_given(name)]
+        refused = [f"--{name.replace('_', '-')}" for name in ("config", "api", "no_key", "demo") if was_given(name)]
         reason = "goes with --local; a server has its own"
         if not refused and options.session is not None:
             refused = [f"--{name}" for name in ("model", "agent") if was_given(name)]
@@ -179,7 +181,7 @@ async def _open_partner(options: _Options, tools: list[Callable[..., Any]]) -> "
 
     # How a turn ended is told by the conversation; log lines would run into it.
     logging.getLogger("agent_harness").setLevel(logging.ERROR)
-    settings = load(options.config, {"model": options.model, "api": options.api})
+    settings = load(options.config, {"model": options.model, "api": options.api, "no_key": options.no_key})
     if not options.demo:
         _check_key(settings, options.agent)
     async with open_demo_harness(settings) if options.demo else open_harness(settings) as harness:
@@ -212,4 +214,4 @@ def _check_key(settings: "Settings", agent: str | None) -> None:
     for provider in settings.providers:
         if provider.name == wanted and provider.needs_key and provider.key() is None:
             variable = provider.api_key_env or f"api_key of the provider {provider.name}"
-            raise ConfigError(f"No {variable} is set; set it, or use --demo for the built-in demo model.")
+            raise ConfigError(f"No {variable} is set; set it, or say --no-key if the model server wants none.")

@@ -69,8 +69,10 @@ class Keyboard:
         self._typed = bytearray()
         self._ended = False
         self._question: asyncio.Task[str | None] | None = None
+        # Two readers of one terminal would take each other's input.
+        self._reading = asyncio.Lock()
         self.is_terminal = sys.stdin.isatty()
-        self._fancy = _make_prompt() if self.is_terminal and not is_plain(sys.stdout) else None
+        self._fancy: Any = _make_prompt() if self.is_terminal and not is_plain(sys.stdout) else None
 
     async def read_message(self, prompt: str) -> str | None:
         """
@@ -80,8 +82,12 @@ class Keyboard:
             Stopped: Ctrl-C.
         """
         await self._drop_question()
-        if self._fancy is None:
-            return await self._read_heard(prompt if self.is_terminal else "")
+        async with self._reading:
+            if self._fancy is None:
+                return await self._read_heard(prompt if self.is_terminal else "")
+            return await self._read_fancy(prompt)
+
+    async def _read_fancy(self, prompt: str) -> str | None:
         try:
             said: str = await self._fancy.prompt_async(prompt)
             return said
@@ -96,14 +102,18 @@ class Keyboard:
         """
         The answer to a question; empty at the end of input. Who hears Ctrl-C stays as it is.
         """
-        if self.is_terminal:
-            self._forget()
-        self._question = asyncio.create_task(self._read_line(question))
+        self._question = asyncio.create_task(self._read_answer(question))
         return await self._question or ""
+
+    async def _read_answer(self, question: str) -> str | None:
+        async with self._reading:
+            if self.is_terminal:
+                self._forget()
+            return await self._read_line(question)
 
     async def _drop_question(self) -> None:
         """
-        End a question that nobody waits for any more, its call being closed: two readers would take each other's input.
+        End a question that nobody waits for any more, its call being closed.
         """
         if self._question is not None:
             self._question.cancel()

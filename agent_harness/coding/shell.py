@@ -11,13 +11,14 @@ from typing import IO
 
 __all__ = ["OUTPUT_HEAD", "OUTPUT_TAIL", "run_command"]
 
-OUTPUT_HEAD = OUTPUT_TAIL = 15_000
+OUTPUT_HEAD = 15_000
+OUTPUT_TAIL = 15_000
 """How much of the output is kept, from its beginning and from its end, in bytes."""
 
 GRACE_S = 1.0
 """How long a command may take to end when it is told to, before it is killed, in seconds."""
 
-QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+QUIET = dict(pair.split("=") for pair in ["TERM=dumb", "PAGER=cat", "GIT_PAGER=cat", "GIT_TERMINAL_PROMPT=0"])
 """Set for the command: nobody is there to page for, or to ask."""
 
 

@@ -1,14 +1,17 @@
 """
 Where the engine says what happens: log lines, and calls of observers.
 
-Called once for what ends or begins, never for single events. Nothing here can fail a step.
+Called once for what ends or begins, never for single events. Nothing here can fail a step, whatever a model gave. The
+lines are INFO at most: a program that set up no logging writes warnings to its standard error, and what a model
+server or a client does is no fault of that program.
 """
 
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from agent_harness.engine.observer import CallOutcome, Observer, SessionEnd, TurnOutcome
 from agent_harness.engine.turn import TurnOver
@@ -31,6 +34,24 @@ CALLS = logging.getLogger("agent_harness.calls")
 UPSTREAM = logging.getLogger("agent_harness.upstream")
 
 
+P = ParamSpec("P")
+
+
+def _harmless(tell: Callable[P, None]) -> Callable[P, None]:
+    """
+    *tell*, whose failure is logged and goes no further.
+    """
+
+    @wraps(tell)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            tell(*args, **kwargs)
+        except Exception:
+            log.exception("%s failed", tell.__name__)
+
+    return wrapped
+
+
 class Watch:
     """
     One for each harness. Remembers when turns and calls that are not over began.
@@ -44,6 +65,7 @@ class Watch:
         self._opened: dict[tuple[str, str], float] = {}
         self._asked: dict[str, str] = {}
 
+    @_harmless
     def session_opened(self, session: "SessionState") -> None:
         """
         A session was made.
@@ -51,6 +73,7 @@ class Watch:
         _log(SESSIONS, logging.INFO, "session created", session=session.id)
         self._tell(lambda observer: observer.session_opened(session))
 
+    @_harmless
     def session_ended(self, session: "SessionState", why: SessionEnd) -> None:
         """
         A session is gone.
@@ -80,6 +103,7 @@ class Watch:
         if turn_id in self._asked:
             REQUEST_ID.set(self._asked.pop(turn_id))
 
+    @_harmless
     def kept(self, session: "SessionState", events: Sequence[said.Event]) -> None:
         """
         A change was kept in which a turn ended, or a call was announced or settled.
@@ -97,6 +121,7 @@ class Watch:
         """
         return ModelCall(self, session, provider)
 
+    @_harmless
     def model_called(self, call: "ModelCall", outcome: CallOutcome, duration_s: float) -> None:
         """
         A model call is over.
@@ -113,19 +138,20 @@ class Watch:
         )
         self._tell(lambda observer: observer.model_called(call.provider, outcome, call.first_s, duration_s))
 
+    @_harmless
     def model_retried(self, call: "ModelCall", retrying: Retrying) -> None:
         """
         A model server is asked again. What it said stands in the session's events, not in the log.
         """
         _log(
             UPSTREAM,
-            logging.WARNING,
+            logging.INFO,
             "model server asked again",
             session=call.session.id,
             response=call.session.transcript.current,
             provider=call.provider,
             attempt=retrying.attempt,
-            delay_s=round(retrying.delay_s, 3),
+            delay_s=round(_seconds(retrying.delay_s), 3),
         )
         self._tell(lambda observer: observer.model_retried(call.provider))
 
@@ -141,7 +167,7 @@ class Watch:
         duration_s = None if opened is None else round(time.monotonic() - opened, 6)
         _log(
             CALLS,
-            logging.WARNING if by == "deadline" else logging.INFO,
+            logging.INFO,
             "call closed",
             session=session.id,
             response=item.response_id,
@@ -161,7 +187,7 @@ class Watch:
         usage = turn.usage
         _log(
             TURNS,
-            logging.WARNING if outcome == "failed" else logging.INFO,
+            logging.INFO,
             "turn ended",
             session=session.id,
             response=turn.id,
@@ -228,8 +254,15 @@ class ModelCall:
         """
         The attempt failed; the next begins after its wait.
         """
-        self._asked_at = time.monotonic() + retrying.delay_s
         self._watch.model_retried(self, retrying)
+        self._asked_at = time.monotonic() + _seconds(retrying.delay_s)
+
+
+def _seconds(value: object) -> float:
+    """
+    The *value* that a model gave as seconds; 0 for what is none.
+    """
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else 0.0
 
 
 def _log(logger: logging.Logger, level: int, what: str, **fields: Any) -> None:

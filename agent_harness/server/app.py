@@ -8,6 +8,7 @@ from agent_harness.engine.harness import Harness
 from agent_harness.server import openapi, routes
 from agent_harness.server.auth import Access, check_access, share_with_origin
 from agent_harness.server.idempotency import KeptAnswers
+from agent_harness.server.malformed import CONNECTIONS, with_expectations
 from agent_harness.server.metrics import add_metrics
 from agent_harness.server.problems import answer_problems
 from agent_harness.server.request_ids import give_request_id, show_request_id
@@ -23,6 +24,12 @@ Longest request line and header. aiohttp's own bound (8 KiB) answers in plain te
 ``Last-Event-ID`` is a gap like any other number that is none.
 """
 
+IDLE_CONNECTION_S = 75.0
+"""
+How long a connection may be without a whole request head, in seconds: longer than the proxies that keep connections
+open for a minute, so that they close first. aiohttp's own bound is an hour.
+"""
+
 
 def make_app(harness: Harness, access: Access | None = None) -> web.Application:
     """
@@ -34,11 +41,16 @@ def make_app(harness: Harness, access: Access | None = None) -> web.Application:
     app = web.Application(
         middlewares=[give_request_id, answer_problems, check_access(access)],
         client_max_size=harness.limits.body_bytes,
-        handler_args={"max_line_size": HEAD_LINE_BYTES, "max_field_size": HEAD_LINE_BYTES},
+        handler_args={
+            "max_line_size": HEAD_LINE_BYTES,
+            "max_field_size": HEAD_LINE_BYTES,
+            "keepalive_timeout": IDLE_CONNECTION_S,
+            "logger": CONNECTIONS,
+        },
     )
     app[HARNESS] = harness
     app[routes.ANSWERS] = KeptAnswers()
-    app.add_routes((*routes.ROUTES, *openapi.ROUTES))
+    app.add_routes(with_expectations((*routes.ROUTES, *openapi.ROUTES)))
     app.on_response_prepare.append(share_with_origin(access))
     app.on_response_prepare.append(show_request_id)
     add_metrics(app, harness)

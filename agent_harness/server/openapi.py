@@ -55,7 +55,7 @@ async def get_openapi(request: web.Request) -> web.Response:
 
 @lru_cache(maxsize=8)
 def _encode(prefix: str) -> bytes:
-    return dump_json(make_document(prefix))
+    return dump_json(make_document(prefix)) + b"\n"
 
 
 def make_document(prefix: str = "") -> dict[str, Any]:

@@ -63,7 +63,10 @@ async def answer_problems(
         problem = InvalidRequest("The body could not be read to its end.", code="invalid_json")
         return _refuse(problem, request)
     except ConnectionError:
-        raise
+        if request.transport is not None:
+            raise
+        # The client left in the middle of its body. Nobody reads this, and aiohttp would log an error of ours.
+        return _refuse(InvalidRequest("The body broke off.", code="invalid_json"), request)
     except Exception:
         REFUSALS.exception(Line("request failed", status=500, method=request.method, route=route_of(request)))
         return answer_problem(InternalError("The server made a mistake; its log has the details."), request)

@@ -81,6 +81,9 @@ class _Schemas:
     Turns types into schemas; attrs classes become components, which `components` collects by name.
     """
 
+    one_of = "oneOf"
+    """The keyword for unions of which exactly one member fits."""
+
     def __init__(self, components: dict[str, Schema]) -> None:
         self.components = components
         self._names: dict[Any, str] = {}
@@ -114,7 +117,7 @@ class _Schemas:
             if all(map(_tag, members)):
                 refs = {_tag(member): option["$ref"] for member, option in zip(members, schema["anyOf"], strict=True)}
                 if len(refs) == len(members):
-                    schema = {"oneOf": schema["anyOf"]}
+                    schema = {self.one_of: schema["anyOf"]}
                     schema["discriminator"] = {"propertyName": "type", "mapping": refs}
         return nullable(schema) if optional else schema
 
@@ -222,6 +225,9 @@ class ReadSchemas(_Schemas):
     """
     Schemas of what the server takes: no other fields, and null for one that may be left out.
     """
+
+    # Says the same of these, and generators of bad bodies can negate it.
+    one_of = "anyOf"
 
     def schema(self, shape: Any) -> Schema:
         """

@@ -110,6 +110,7 @@ async def test_what_the_server_does_not_have_is_one_line_and_code_1(arguments: t
         ("--demo",),
         ("--config", "x.toml"),
         ("--api", "chat"),
+        ("--no-key",),
         ("--session", "sess_1", "--model", "m"),
         ("--agent", "a", "--model", "m"),
         ("--json",),

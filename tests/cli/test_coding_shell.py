@@ -90,6 +90,10 @@ async def test_long_output_keeps_its_beginning_and_its_end(tools: CodingTools) -
     assert len(output) < OUTPUT_HEAD + OUTPUT_TAIL + 100
 
 
+async def test_nothing_pages_and_nothing_asks(tools: CodingTools) -> None:
+    assert await tools.run_bash("echo $TERM $PAGER $GIT_PAGER $GIT_TERMINAL_PROMPT") == "dumb cat cat 0\n"
+
+
 async def test_bytes_that_are_no_text_are_shown_as_such(tools: CodingTools) -> None:
     assert await tools.run_bash(r"printf '\xff\n'") == "\ufffd\n"
 

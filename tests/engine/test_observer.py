@@ -169,8 +169,8 @@ async def test_a_retry_is_told_and_the_first_item_is_timed_from_the_attempt_that
         assert first_s is not None and duration_s is not None and 0 <= first_s <= duration_s
         told = lines(caplog, "model server asked again")
         assert [(line["level"], line["attempt"], line["delay_s"]) for line in told] == [
-            ("WARNING", 1, 100.0),
-            ("WARNING", 2, 0.0),
+            ("INFO", 1, 100.0),
+            ("INFO", 2, 0.0),
         ]
         assert all(line["response"] == sent.response_id and line["provider"] == "default" for line in told)
         assert SECRET not in caplog.text
@@ -214,17 +214,17 @@ async def test_an_interrupted_model_call_is_cancelled_and_its_calls_are_nobodys(
 
 
 @pytest.mark.parametrize(
-    "step, outcome, reason, level, model_call",
+    "step, outcome, reason, model_call",
     [
-        (ModelError(f"key {SECRET} refused", code="provider_auth"), "failed", "provider_auth", "WARNING", "failed"),
-        (say("a") + Step((Ended("max_output_tokens"),)), "incomplete", "max_output_tokens", "INFO", "cut"),
-        (Step((ItemAdded(0, "message"), ValueError())), "failed", "internal_error", "WARNING", "failed"),
-        (say("x" * 2000), "incomplete", "session_full", "INFO", "cut"),
+        (ModelError(f"key {SECRET} refused", code="provider_auth"), "failed", "provider_auth", "failed"),
+        (say("a") + Step((Ended("max_output_tokens"),)), "incomplete", "max_output_tokens", "cut"),
+        (Step((ItemAdded(0, "message"), ValueError())), "failed", "internal_error", "failed"),
+        (say("x" * 2000), "incomplete", "session_full", "cut"),
     ],
     ids=["refused", "cut by the model", "fault", "cut by a bound"],
 )
 async def test_a_turn_that_does_not_end_well_is_told_with_its_reason_and_no_words_of_the_provider(
-    step: Any, outcome: str, reason: str, level: str, model_call: str, caplog: pytest.LogCaptureFixture
+    step: Any, outcome: str, reason: str, model_call: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Rig(step, session_bytes=1900) as rig:
         rig.send()
@@ -233,11 +233,11 @@ async def test_a_turn_that_does_not_end_well_is_told_with_its_reason_and_no_word
         assert rig.notes.of("turn_ended") == [("turn_ended", outcome)]
         assert [said[2] for said in rig.notes.of("model_called")] == [model_call]
         [turn] = lines(caplog, "turn ended")
-        assert (turn["level"], turn["outcome"], turn["reason"]) == (level, outcome, reason)
+        assert (turn["level"], turn["outcome"], turn["reason"]) == ("INFO", outcome, reason)
         assert SECRET not in caplog.text
 
 
-async def test_a_call_past_its_deadline_is_a_warning_and_one_that_nobody_can_answer_has_no_duration(
+async def test_a_call_past_its_deadline_has_a_duration_and_one_that_nobody_can_answer_has_none(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with Rig(call("quick", call_id="c1") + call("nothing", call_id="c2"), say("done")) as rig:
@@ -247,7 +247,7 @@ async def test_a_call_past_its_deadline_is_a_warning_and_one_that_nobody_can_ans
         assert rig.notes.of("call_closed") == [("call_closed", "harness"), ("call_closed", "deadline")]
         refused, late = lines(caplog, "call closed")
         assert (refused["call_id"], refused["level"], "duration_s" in refused) == ("c2", "INFO", False)
-        assert (late["call_id"], late["level"], late["duration_s"] >= 0.0) == ("c1", "WARNING", True)
+        assert (late["call_id"], late["level"], late["duration_s"] >= 0.0) == ("c1", "INFO", True)
 
 
 async def test_results_and_texts_are_never_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -337,3 +337,18 @@ async def test_nothing_is_remembered_of_turns_and_calls_that_are_over() -> None:
         watch = rig.harness.watch
 
         assert (watch._began, watch._opened, watch._asked) == ({}, {}, {})
+
+
+async def test_values_that_a_model_should_not_give_fail_no_line_and_no_turn(caplog: pytest.LogCaptureFixture) -> None:
+    odd: Any = [Retrying(1, float("nan"), "x"), Retrying(2, {1}, "x"), Retrying(2**80, 2**2000, "x")]  # type: ignore[arg-type]
+    usage: Any = Usage(b"1", {2}, None)  # type: ignore[arg-type]
+    async with Rig(Step(tuple(odd)) + say("here") + Step((Ended(usage=usage),))) as rig:
+        rig.send()
+        await rig.until("idle")
+
+        assert rig.notes.of("turn_ended", "model_called") == [
+            ("turn_ended", "completed"),
+            ("model_called", "default", "completed", True),
+        ]
+        assert len(rig.notes.of("model_retried")) == 3
+        assert len(lines(caplog, "turn ended")) == 1

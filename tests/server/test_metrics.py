@@ -3,7 +3,9 @@
 """
 
 import asyncio
+import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -259,6 +261,26 @@ async def test_a_fault_in_the_extra_itself_is_not_taken_for_its_absence(monkeypa
     monkeypatch.setattr(prometheus_client, "CollectorRegistry", Broken)
     with pytest.raises(ModuleNotFoundError):
         make_app(Harness({}))
+
+
+async def test_the_page_names_every_metric_with_its_kind_and_labels(serve: Any) -> None:
+    api = await serve(Step((Retrying(1, 0.0, "x"),)) + call("look_up", LOOK, "c1"), say("done"))
+    talk = await api.open()
+    await talk.park()
+    await talk.result("c1")
+    await talk.stream.until_status("idle")
+    await settle(api)
+    # The text names the kind of all, and samples are there of all by now.
+    text = await (await api.client.get("/metrics")).text()
+    found = {}
+    for family in text_string_to_metric_families(text):
+        if not family.name.endswith("_created"):
+            labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+            found[family.name + "_total" * (family.type == "counter")] = (family.type, labels)
+
+    page = (Path(__file__).parents[2] / "docs" / "observability.md").read_text()
+    rows = re.findall(r"^\| `(agent_harness_\w+)` \| (\w+) \|([^|]*)\| ", page, re.MULTILINE)
+    assert {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows} == found
 
 
 async def test_ten_thousand_sessions_are_counted_in_one_look(serve: Any) -> None:
