@@ -374,3 +374,14 @@ async def test_version_is_that_of_the_package() -> None:
     from agent_harness.version import VERSION
 
     assert await run("--version") == (0, f"agent-harness, version {VERSION}\n", "")
+
+
+async def test_serve_logs_a_turn_as_one_json_object_a_line_if_it_is_asked_to(client: aiohttp.ClientSession) -> None:
+    async with start("serve", "--demo", "--port", "0", "--log-level", "info", "--log-json") as server:
+        _, stream = await begin(client, server.url, "hello\n{}")
+        await stream.until_status("idle")
+        code, _, errors = await server.end(signal.SIGTERM)
+
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert code == 0
+    assert [line["outcome"] for line in lines if line["message"] == "turn ended"] == ["completed"]

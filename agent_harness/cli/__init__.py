@@ -11,19 +11,10 @@ from agent_harness.cli.chat import chat
 from agent_harness.cli.providers import providers
 from agent_harness.cli.serve import demo, mock_llm, serve
 from agent_harness.cli.sessions import sessions
-from agent_harness.cli.terminal import clean
+from agent_harness.logs import setup_logs
 from agent_harness.version import VERSION
 
 __all__ = ["main"]
-
-
-class _CleanFormatter(logging.Formatter):
-    """
-    Log lines may quote what a model or a client wrote.
-    """
-
-    def format(self, record: logging.LogRecord) -> str:
-        return clean(super().format(record))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -43,9 +34,7 @@ def main() -> None:
 
     What went wrong stands in one line on standard error.
     """
-    handler = logging.StreamHandler()
-    handler.setFormatter(_CleanFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    setup_logs(json=False, level=logging.WARNING)
 
 
 for _command in (serve, demo, mock_llm, providers, sessions, chat):

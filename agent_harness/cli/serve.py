@@ -11,6 +11,7 @@ import click
 
 from agent_harness.cli.exits import FAILED, run
 from agent_harness.cli.options import api_option, config_option, load
+from agent_harness.logs import setup_logs
 
 if TYPE_CHECKING:
     from agent_harness.config import Settings
@@ -33,14 +34,23 @@ __all__ = ["demo", "mock_llm", "serve"]
 @click.option(
     "--grace", type=click.FloatRange(0), help="Seconds that turns have to end when the server stops. [default: 3]"
 )
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="warning",
+    show_default=True,
+    help="From which level on log lines are written.",
+)
+@click.option("--log-json", is_flag=True, help="Write the log as one JSON object a line.")
 @click.option("--demo", is_flag=True, help="Answer with the built-in demo model: no key, no network.")
-def serve(config: Path | None, demo: bool, **flags: Any) -> None:
+def serve(config: Path | None, demo: bool, log_level: str, log_json: bool, **flags: Any) -> None:
     """
     Start the server.
 
     The model server is OPENAI_BASE_URL (OpenAI's if unset), its key OPENAI_API_KEY. AGENT_HARNESS_API_KEY is a key that
     lets in, like --api-key.
     """
+    setup_logs(json=log_json, level=log_level.upper())
     run(_serve(config, demo, flags))
 
 
