@@ -1,5 +1,5 @@
 """
-What one message of the soak makes the model do, written into the message itself, so that the model server needs no script.
+What one message of the soak makes the model do, written into the message itself: the model server needs no script.
 
 A plan is drawn by the client, travels as the text ``soak {…}``, and is read by the upstream from the last user message
 of a request. Which of its rounds a request asks for follows from the calls that stand behind that message.
@@ -17,7 +17,7 @@ __all__ = ["AGENT", "Plan", "draw_plan", "find_step", "name_of"]
 PREFIX = "soak "
 
 DEADLINE_S = 1.0
-"""How long a call of the tool ``leave`` stays open, in seconds: long enough to be heard of, and never answered in time."""
+"""How long a call of the tool ``leave`` stays open, in seconds."""
 
 ACTS = {
     "ok": 30,
@@ -151,8 +151,7 @@ def find_step(items: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], int]:
     text = content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
     plan: dict[str, Any] = json.loads(text.removeprefix(PREFIX))
     made = sum(item.get("type") == "function_call" for item in items[place:])
-    number = 0
-    for number, calls in enumerate(plan["rounds"]):  # noqa: B007
+    for number, calls in enumerate(plan["rounds"]):
         if made <= 0:
             return plan, number
         made -= len(calls)

@@ -1,8 +1,8 @@
 """
 The model server of the soak, a process of its own: Responses dialect, every request held to STRICT, faults on demand.
 
-What it answers follows from the last user text (see `soak_plan`). ``GET /soak/stats`` gives the counts and the refusals;
-``POST /soak/forget?session=`` the outputs in the session's last good request, and forgets the session.
+What it answers follows from the last user text (see `soak_plan`). ``GET /soak/stats`` gives the counts and the
+refusals; ``POST /soak/forget?session=`` the outputs in the session's last good request, and forgets the session.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from agent_harness.testing.mock_entry import read_entry
 from agent_harness.testing.mock_responses import ResponsesStream
 from agent_harness.testing.strict import SessionMemory, StrictError, StrictOptions, check_request, parse_body
 
-SILENCE_S = 6.0
+SILENCE_S = 10.0
 """How long this server says nothing when it stalls, in seconds; longer than the idle limit of the soak's settings."""
 
 SHOWN = 20

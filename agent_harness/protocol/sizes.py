@@ -50,6 +50,9 @@ def event_size(event: said.Event) -> int:
             return _EVENT_SIZE + len(event.arguments)
         case said.SessionStatus():
             return _EVENT_SIZE + sum(_EVENT_SIZE + len(call.arguments) for call in event.required_actions)
+        case said.SessionUpdated():
+            # Whole, with instructions and the schemas of all tools: as much as a request body may hold.
+            return _EVENT_SIZE + len(repr(event.agent)) + len(repr(event.metadata))
         case _:
             return 2 * _EVENT_SIZE
 

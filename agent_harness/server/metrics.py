@@ -18,6 +18,7 @@ from agent_harness.engine.state import SessionState
 from agent_harness.errors import NotFound
 from agent_harness.protocol.transcript import ClosedBy
 from agent_harness.protocol.turns import Turn
+from agent_harness.server.malformed import with_expectations
 from agent_harness.server.request_ids import route_of
 
 if TYPE_CHECKING:
@@ -42,11 +43,11 @@ def add_metrics(app: web.Application, harness: Harness) -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "prometheus_client":
             raise
-        app.router.add_get("/metrics", _refuse)
+        app.add_routes(with_expectations([web.get("/metrics", _refuse)]))
         return
     harness.watch.observers.append(metrics)
     app.on_response_prepare.append(metrics.count_answer)
-    app.router.add_get("/metrics", metrics.answer)
+    app.add_routes(with_expectations([web.get("/metrics", metrics.answer)]))
 
 
 async def _refuse(request: web.Request) -> web.StreamResponse:

@@ -132,8 +132,8 @@ def poll_session_until_terminal(client: Any, *, session_id: str, timeout: float 
 
 def run_turn(client: Any, *, session_id: str, content: Any, timeout: float = TIMEOUT_S) -> dict[str, Any]:
     """
-    Send a message, wait for its turn's end, and return ``{"status", "output", "error"}``: the turn's status, the items it
-    added, its error or None.
+    Send a message, wait for its turn's end, and return ``{"status", "output", "error"}``: the turn's status, the items
+    it added, its error or None.
     """
     sent = _send(client, session_id, content, None)
     _wait_until_idle(client, session_id, sent["seq"], timeout)

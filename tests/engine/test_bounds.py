@@ -42,6 +42,17 @@ async def wait_for(session: Session, *statuses: str) -> None:
     follower.close()
 
 
+async def wait_until_draining(harness: Harness) -> None:
+    """
+    Give the task that drains its first step.
+    """
+    for _ in range(10):
+        if harness.draining:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("the harness does not drain")
+
+
 def last_turn(session: Session) -> tuple[str, str | None]:
     turn = list(session.transcript.turns.values())[-1]
     return turn.status, turn.incomplete_reason
@@ -160,8 +171,8 @@ async def test_while_the_server_drains_results_and_interrupts_are_taken_and_noth
         two.send(message())
         await wait_for(two, "waiting")
         draining = asyncio.create_task(harness.drain())
-        while not harness.draining:
-            await asyncio.sleep(0)
+        async with asyncio.timeout(WAIT_S):
+            await wait_until_draining(harness)
         for refused in (lambda: one.send(message()), lambda: harness.fork(one, _fork())):
             with pytest.raises(Unavailable) as error:
                 refused()

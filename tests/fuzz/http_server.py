@@ -19,11 +19,19 @@ from agent_harness.serving import serve_app
 LIMITS = Limits(turn_s=1.0, ping_s=0.5)
 
 
+def tell(url: str) -> None:
+    """
+    The first line of output is the server's URL.
+    """
+    sys.stdout.write(f"{url}\n")
+    sys.stdout.flush()
+
+
 async def main(key: str) -> None:
     logging.basicConfig(level=logging.WARNING)
     async with Harness({"default": DemoModel()}, limits=LIMITS) as harness:
         app = make_app(harness, Access(keys={"fuzz": key}, hosts=LOOPBACK_HOSTS))
-        await serve_app(app, "127.0.0.1", 0, on_listening=lambda url: sys.stdout.write(f"{url}\n") and sys.stdout.flush())
+        await serve_app(app, "127.0.0.1", 0, on_listening=tell)
 
 
 if __name__ == "__main__":

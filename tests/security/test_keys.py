@@ -37,7 +37,7 @@ async def test_no_key_right_or_wrong_is_in_an_answer_a_stream_or_the_log(serve: 
 
     async def ask(method: str, path: str, key: str, **options: Any) -> Any:
         headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": "one"} | options.pop("headers", {})
-        body = {"json": {}} if method in ("POST", "PATCH") and "json" not in options else {}
+        body: dict[str, Any] = {"json": {}} if method in ("POST", "PATCH") and "json" not in options else {}
         answer = await api.ask(method, path, headers=headers, **body, **options)
         told.extend(answer.raw + str(answer.headers).encode())
         return answer

@@ -1,14 +1,12 @@
 """
-The OpenAPI document says what the server does: every route, field, code and event, and exactly the bodies it takes.
+The OpenAPI document says what the server does: every route, field, code and event; and every answer of it fits.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import re
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from typing import Any, get_args
 
 import attrs
@@ -17,93 +15,14 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
 from agent_harness.engine.harness import Harness
-from agent_harness.errors import InvalidRequest, RequestError
+from agent_harness.errors import RequestError
 from agent_harness.llm.scripted import ScriptedModel, call, say, think
 from agent_harness.protocol import events, items
 from agent_harness.protocol.agents import Agent
 from agent_harness.protocol.commands import CreateSession, ForkSession, Interrupt, SendMessage, SubmitOutput
-from agent_harness.protocol.decode import parse_json
-from agent_harness.protocol.requests import read_create, read_events, read_fork, read_update
 from agent_harness.server import Access, init_app, make_app
-from agent_harness.server.openapi import make_document
-from tests.protocol.test_requests import BAD_EVENTS
-from tests.server.test_events import BAD_TOOLS
-from tests.server.test_refusals import AGENTS, MESSAGES
+from tests.server.document import DOCUMENT, OPERATIONS, SCHEMAS, body_of, content_of, faults, fits, headers_of, resolve
 from tests.support import DONE, TOOL, Answer, Api, Frame, user
-
-DOCUMENT = make_document()
-SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
-OPERATIONS = [
-    (method.upper(), path, operation)
-    for path, methods in DOCUMENT["paths"].items()
-    for method, operation in methods.items()
-]
-
-
-def close(schema: Any) -> Any:
-    """
-    *schema* with no room for fields it does not name, so that an answer with one more is a failure here.
-    """
-    if isinstance(schema, list):
-        return [close(one) for one in schema]
-    if not isinstance(schema, dict) or "additionalProperties" in schema:
-        return schema
-    closed = {key: close(value) for key, value in schema.items()}
-    if isinstance(schema.get("properties"), dict):
-        closed["additionalProperties"] = False
-    return closed
-
-
-CLOSED = {"schemas": {name: close(schema) for name, schema in SCHEMAS.items()}}
-
-
-@cache
-def validator(schema: str) -> Draft202012Validator:
-    return Draft202012Validator({**close(json.loads(schema)), "components": CLOSED})
-
-
-def fits(value: Any, schema: Any) -> bool:
-    valid: bool = validator(json.dumps(schema)).is_valid(value)
-    return valid
-
-
-def faults(value: Any, schema: Any) -> list[str]:
-    return [error.message for error in validator(json.dumps(schema)).iter_errors(value)]
-
-
-def body_of(operation_id: str) -> dict[str, Any]:
-    """
-    The schema of a request body.
-    """
-    [body] = [operation["requestBody"] for _, _, operation in OPERATIONS if operation["operationId"] == operation_id]
-    schema: dict[str, Any] = body["content"]["application/json"]["schema"]
-    return schema
-
-
-def content_of(operation: Any, status: str) -> dict[str, Any]:
-    """
-    The content of an answer, by media type.
-    """
-    answer = operation["responses"][status]
-    if "$ref" in answer:
-        answer = DOCUMENT["components"]["responses"][answer["$ref"].rpartition("/")[2]]
-    content: dict[str, Any] = answer["content"]
-    return content
-
-
-def headers_of(operation: Any, status: str) -> dict[str, Any]:
-    """
-    The headers of an answer.
-    """
-    answer = operation["responses"][status]
-    if "$ref" in answer:
-        answer = DOCUMENT["components"]["responses"][answer["$ref"].rpartition("/")[2]]
-    headers: dict[str, Any] = answer["headers"]
-    return headers
-
-
-def resolve(schema: dict[str, Any]) -> dict[str, Any]:
-    return resolve(SCHEMAS[schema["$ref"].rpartition("/")[2]]) if "$ref" in schema else schema
 
 
 def refusals(base: type[RequestError] = RequestError) -> Iterator[type[RequestError]]:
@@ -344,144 +263,3 @@ async def test_answers_and_events_of_a_played_session_fit_its_schemas(serve: Any
         "get_metrics",
     }
     assert {400, 404, 409, 413, 415} <= {status for _, status in api.seen}
-
-
-# What it takes is what the server takes.
-
-READERS: dict[str, Callable[[Any], Any]] = {
-    "create_session": lambda body: read_create(body, 0),
-    "update_session": read_update,
-    "fork_session": read_fork,
-    "post_events": read_events,
-}
-
-UNSAYABLE = ("Two tools are named", "A batch answers each call once", "Each call has its own call_id",
-             "No call with this call_id", "This call has an output", "Arguments are the text")  # fmt: skip
-"""Refusals of what lies between two values, or inside a text; no schema can say them."""
-
-
-def is_taken(name: str, body: Any) -> bool:
-    """
-    Whether the server takes *body*, as far as a schema can know.
-    """
-    try:
-        READERS[name](parse_json(json.dumps(body).encode()))
-    except InvalidRequest as error:
-        return error.message.startswith(UNSAYABLE)
-    return True
-
-
-def has_whole_float(value: Any) -> bool:
-    """
-    Whether 1.0 is in it: to a schema it is an integer, to the server it is none.
-    """
-    if isinstance(value, dict):
-        value = list(value.values())
-    return any(map(has_whole_float, value)) if isinstance(value, list) else isinstance(value, float)
-
-
-BAD = [
-    *(("post_events", body) for body, _, _ in (*MESSAGES, *BAD_EVENTS)),
-    *(("post_events", user("x", tools=[tool])) for tool, _, _ in BAD_TOOLS),
-    *((name, {"agent": {field: value}}) for field, value in AGENTS for name in ("create_session", "update_session")),
-]
-
-
-def test_what_the_tests_of_refusals_send_is_invalid_under_it() -> None:
-    said = [(name, body) for name, body in BAD if not has_whole_float(body) and not is_taken(name, body)]
-
-    assert len(said) > 150
-    # To Python's `$`, and to no other, a line's end may stand behind a name.
-    assert [body for name, body in said if fits(body, body_of(name)) and "a\\n" not in str(body)] == []
-
-
-GOOD: list[tuple[str, Any]] = [
-    ("create_session", {
-        "agent": {
-            "name": "a", "model": "m", "provider": "p", "instructions": "i", "parallel_tool_calls": True, "top_p": 0.5,
-            "tools": [
-                {"type": "function", "name": "a", "description": "d", "parameters": {"x": 1}, "strict": True,
-                 "timeout_s": 1},
-                {"type": "function", "timeout_s": 2,
-                 "function": {"name": "b", "description": "d", "parameters": {}, "strict": False}},
-            ],
-            "tool_choice": {"type": "function", "name": "a"}, "temperature": 1, "max_output_tokens": 1,
-            "reasoning": {"effort": "low"}, "text": {}, "max_model_calls": 1, "tool_timeout_s": 1,
-        },
-        "metadata": {"k": "v"},
-        "items": [
-            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}], "origin": "client"},
-            {"type": "message", "role": "assistant", "content": [
-                {"type": "output_text", "text": "x", "annotations": [{}]}, {"type": "refusal", "refusal": "x"}]},
-            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "x"}]},
-            {"type": "function_call", "call_id": "c", "name": "a", "arguments": "{}"},
-            {"type": "function_call_output", "call_id": "c", "output": "x", "is_error": False, "origin": "harness"},
-        ],
-    }),
-    ("create_session", {"agent_id": "x"}),
-    ("update_session", {"agent": {"model": "m", "tool_choice": "none"}, "metadata": {"k": None}}),
-    ("fork_session", {"up_to_item_id": "x"}),
-    ("post_events", {
-        "type": "message", "delivery": "queue", "tools": [TOOL],
-        "tool_choice": {"type": "function", "function": {"name": "a"}},
-        "data": {"role": "user", "content": [
-            {"type": "input_text", "text": "x"},
-            {"type": "input_image", "image_url": "x", "file_id": "y", "detail": "z"},
-            {"type": "input_file", "file_data": "x", "file_id": "x", "file_url": "x", "filename": "x"}]},
-    }),
-    ("post_events", user("x")),
-    ("post_events", {"type": "function_call_output", "data": {"call_id": "c", "output": None, "is_error": True}}),
-    ("post_events", {"type": "interrupt", "data": {"response_id": "x", "clear_queue": True}}),
-    ("post_events", result("c")),
-]  # fmt: skip
-
-POOL: list[Any] = [
-    None, True, 0, -1, 1, 1.5, 10**30, "", "x", "a b", "c" * 65, "c" * 600, [], ["x"], [None], {}, {"colour": 1},
-    {"type": "x"}, {str(number): "" for number in range(17)}, {"k" * 65: "v"}, {"k": "v" * 513},
-    [{"type": "function", "name": "a"}] * 129,
-]  # fmt: skip
-
-
-def changed(value: Any) -> Iterator[Any]:
-    """
-    *value* with one thing in it exchanged, taken out or put in, in every way there is here.
-    """
-    yield from POOL
-    if isinstance(value, dict):
-        yield {**value, "colour": 1}
-        for key in value:
-            yield {name: held for name, held in value.items() if name != key}
-            for held in changed(value[key]):
-                yield {**value, key: held}
-    elif isinstance(value, list):
-        yield value + value
-        for index, element in enumerate(value):
-            for held in changed(element):
-                yield [*value[:index], held, *value[index + 1 :]]
-
-
-@pytest.mark.parametrize("name, body", GOOD, ids=[name for name, _ in GOOD])
-def test_a_body_is_valid_under_it_exactly_if_the_server_takes_it(name: str, body: Any) -> None:
-    schema = body_of(name)
-    READERS[name](body)
-    assert faults(body, schema) == []
-
-    told = [
-        (taken, changed_body)
-        for changed_body in changed(body)
-        if (taken := is_taken(name, changed_body)) != fits(changed_body, schema)
-    ]
-    assert told == []
-
-
-def test_its_examples_are_valid() -> None:
-    shown = 0
-    for _, _, operation in OPERATIONS:
-        contents = [content_of(operation, status) for status in operation["responses"]]
-        contents.append(operation.get("requestBody", {}).get("content", {}))
-        for content in contents:
-            media = content.get("application/json", {})
-            for example in media.get("examples", {}).values():
-                shown += 1
-                assert faults(copy.deepcopy(example["value"]), media["schema"]) == [], example
-    assert shown > 20
