@@ -31,9 +31,6 @@ import aiohttp
 from soak_client import Client, Doors
 from soak_follower import Tally
 
-TURNS = 20
-"""Turns of a session before it is deleted."""
-
 REPORT_S = 30.0
 GROWTH_MAX = 0.05
 WARM_S = 120.0
@@ -188,16 +185,17 @@ class Soak:
 
     async def _keep_busy(self, doors: Doors, place: int) -> None:
         """
-        One session after the other. The first ones are as far on as if the run had lasted for long already.
+        One session after the other. The first ones are shorter, so that at any time sessions of all ages are there in
+        equal numbers: what they hold together would go up and down otherwise.
         """
         rng = random.Random(f"{self.options.seed} {place}")
         await asyncio.sleep(rng.random() * 2 * self.options.think)
-        turns = rng.randint(1, TURNS)
+        turns = 1 + place * self.options.turns // self.options.sessions
         while not self.stop.is_set():
             self._made += 1
             client = Client(doors, self.tally, random.Random(f"{self.options.seed} {place} {self._made}"), place)
             await client.live(turns, self.options.think, self.stop)
-            turns = TURNS
+            turns = self.options.turns
 
     async def _report(self, http: aiohttp.ClientSession) -> None:
         told = 0.0
@@ -311,7 +309,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--sessions", type=int, default=200, help="sessions at once")
     parser.add_argument("--seed", default="1", help="what the clients do follows from it")
-    parser.add_argument("--think", type=float, default=3.0, help="seconds between two turns of a session, on average")
+    parser.add_argument("--turns", type=int, default=20, help="turns of a session before it is deleted")
+    parser.add_argument("--think", type=float, default=2.0, help="seconds between two turns of a session, on average")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="agent-harness-soak-") as folder,

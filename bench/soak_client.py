@@ -20,6 +20,9 @@ __all__ = ["Client", "Doors"]
 STUCK_S = 45.0
 """A turn, or anything else, that has not ended after this many seconds is stuck."""
 
+SIZES, SIZES_HEAVY = (0, 40, 400), (400, 20_000)
+"""Characters of a tool's output."""
+
 LAST_TRIES = 5
 """How often a session's last turn is tried; on a busy machine an upstream may seem silent without being told to."""
 
@@ -78,7 +81,7 @@ class Client:
             for number in range(turns):
                 if stop.is_set():
                     break
-                await self._play(draw_plan(self.rng, str(number), heavy=self._heavy))
+                await self._play(draw_plan(self.rng, str(number)))
                 try:
                     await asyncio.wait_for(stop.wait(), self.rng.random() * 2 * think_s)
                 except TimeoutError:
@@ -254,7 +257,7 @@ class Client:
             self._expect("other result", (status, read_code(answer)), (409, "call_already_answered"))
 
     def _size(self) -> int:
-        return 100_000 if self._heavy else self.rng.choice((0, 40, 400))
+        return self.rng.choice(SIZES_HEAVY if self._heavy else SIZES)
 
     async def _post_good(self, call_id: str, output: Any, *, is_error: bool) -> bool:
         status, answer = await self._post_result(call_id, output, is_error)

@@ -67,7 +67,6 @@ class Plan:
         fault, fault_round, fault_times: what the upstream does wrong (see `FAULTS`), in which answer, how often.
         words, pace_s: how long the last answer is, and seconds between its pieces.
         reasoning: whether answers begin with reasoning.
-        size: characters of a tool's output.
         interrupt_s: when the client interrupts, counted from its message; None for never.
         extra: ``delivery`` of a second message into the running turn, or "".
         streamed: whether the message is posted with ``?stream=true``; ``left`` is after how many frames the client
@@ -83,7 +82,6 @@ class Plan:
     words: int = 5
     pace_s: float = 0.0
     reasoning: bool = False
-    size: int = 40
     interrupt_s: float | None = None
     extra: str = ""
     streamed: bool = False
@@ -105,9 +103,9 @@ def draw(rng: random.Random, weights: dict[str, int]) -> str:
     return rng.choices(list(weights), list(weights.values()))[0]
 
 
-def draw_plan(rng: random.Random, key: str, *, heavy: bool) -> Plan:
+def draw_plan(rng: random.Random, key: str) -> Plan:
     """
-    A turn at random; in a *heavy* session outputs are large.
+    A turn at random.
     """
     rounds = tuple(
         tuple(draw(rng, ACTS) for _ in range(rng.choice((1, 1, 2, 3, 5)))) for _ in range(rng.choice((0, 1, 1, 2)))
@@ -124,7 +122,6 @@ def draw_plan(rng: random.Random, key: str, *, heavy: bool) -> Plan:
         words=rng.choice((1, 5, 20)),
         pace_s=0.05 if slow else 0.0,
         reasoning=rng.random() < 0.3,
-        size=100_000 if heavy else rng.choice((0, 40, 40, 400)),
         interrupt_s=rng.random() * 0.6 if rng.random() < 0.12 else None,
         extra=rng.choice(("queue", "steer", "reject")) if rng.random() < 0.12 else "",
         streamed=streamed,

@@ -309,7 +309,9 @@ async def test_second_signal_ends_the_process_at_once(client: aiohttp.ClientSess
         # A request whose body never comes holds the end up for as long as open requests may go on.
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = f"POST {path.partition(str(port))[2]}/events HTTP/1.1\r\nHost: localhost\r\n"
-        writer.write(f"{head}Content-Type: application/json\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n".encode())
+        writer.write(
+            f"{head}Content-Type: application/json\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n".encode()
+        )
         async with asyncio.timeout(WAIT_S):
             # Answered when the request is being handled.
             assert b"100" in await reader.readline()

@@ -70,7 +70,7 @@ def test_a_file_sets_providers_agents_limits_and_the_address(tmp_path: Path) -> 
 def test_flags_win_over_the_file_and_speak_of_its_default_provider(tmp_path: Path) -> None:
     base = read_settings_file(write(tmp_path, GOOD))
     settings = load_settings(base, model="other", api="responses", port=0, max_sessions=3)
-    assert [(provider.model, provider.api) for provider in settings.providers][0] == ("other", "responses")
+    assert (settings.providers[0].model, settings.providers[0].api) == ("other", "responses")
     assert settings.providers[1] == base.providers[1]
     assert (settings.port, settings.limits.sessions, settings.host) == (0, 3, "127.0.0.1")
 

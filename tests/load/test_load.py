@@ -49,7 +49,10 @@ MARGIN_S = 4.0
 LAST_WORD_S = 5.0
 """How long a follower that reads nothing keeps its connection after it was given up."""
 
-EVENT_CHARS, EVENTS = (200_000, 1_000) if IS_FULL else (200_000, 150)
+EVENT_CHARS, EVENTS = (200_000, 1_000) if IS_FULL else (200_000, 250)
+
+FLAT_BYTES = 16_000_000
+"""What memory may go up and down by: what is kept, what is on its way, each a few times."""
 
 LOOK: dict[str, Any] = {"tool_calls": [{"name": "look_up", "arguments": '{"widget_id": 1}'}]}
 
@@ -279,6 +282,7 @@ async def test_a_follower_that_reads_nothing_is_cut_while_another_loses_nothing_
     async with open_site(tmp_path, limits) as site:
         path = await site.create()
         reader = await site.follow(path, after="0")
+        await site.ask("GET", "/health", status=200)  # over a connection that stays
         sockets = site.count_sockets()
         with connect_and_read_nothing(site.program.url, path) as deaf:
             assert (await count(site, "followers"), await count(site, "followers_lagged_total")) == (2, 0)
@@ -297,7 +301,7 @@ async def test_a_follower_that_reads_nothing_is_cut_while_another_loses_nothing_
             published = EVENTS * EVENT_CHARS
             say(f"a follower that reads nothing: {(peak - warm) / 1e6:+.1f} MB with {published / 1e6:.0f} MB of events")
             assert (await count(site, "followers"), await count(site, "followers_lagged_total")) == (1, 1)
-            assert peak - warm < 10_000_000 < published - published // 3
+            assert peak - warm < FLAT_BYTES < (published - published // 3) // 2
             async with asyncio.timeout(LAST_WORD_S + WAIT_S):
                 while site.count_sockets() > sockets:
                     await site.ask("GET", "/health", status=200)
