@@ -120,6 +120,8 @@ async def call_model(session: "Session", turn_id: str) -> None:
                 answer.end(delta)
                 return
             answer.take(delta)
+            if session.feed.held:
+                await session.catch_up()
             if session.is_full():
                 session.cut_turn(turn_id, "session_full")
                 return
