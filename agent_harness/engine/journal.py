@@ -3,7 +3,8 @@ Group commit: what sessions keep is written down by one thread, many keeps at a 
 
 A keep stays one step in memory. Its events are numbered at once, but released to followers only when the commit that
 holds what they tell has returned; answers to requests wait for the same (`Journal.committed`). So whatever anybody has
-heard is on the disk, whenever the process dies. Nothing in the engine waits for the disk: a turn goes on meanwhile.
+heard is on the disk, whenever the process dies. The next model call of a turn waits for it, too; pieces of an answer do
+not.
 """
 
 import asyncio

@@ -187,6 +187,13 @@ class SessionState:
         if self.ledger is not None and self.host.journal is not None:
             self.host.journal.keep(self, events)
 
+    async def written(self) -> None:
+        """
+        Wait until what the next model call is made of is written down: the model, too, hears of nothing before.
+        """
+        if self.feed.released < self.feed.seq and self.host.journal is not None:
+            await self.host.journal.committed()
+
     async def catch_up(self) -> None:
         """
         Wait for the disk if it is far behind: what is held of a feed stays in memory.

@@ -101,6 +101,7 @@ async def call_model(session: "Session", turn_id: str) -> None:
         ModelError: the call failed, or its stream stopped without an end.
         TurnOver: the turn was ended meanwhile.
     """
+    await session.written()
     session.check_turn(turn_id)
     if session.transcript.running.model_calls >= session.agent.max_model_calls:
         # The bound was lowered while the turn was parked.
