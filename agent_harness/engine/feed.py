@@ -102,10 +102,8 @@ class Feed:
 
     def release(self, seq: int) -> None:
         """
-        Let followers hear of everything up to number *seq*. What a held feed releases at once is kept until the next
-        time, however much it is: nobody had a chance to read it.
+        Let followers hear of everything up to number *seq*.
         """
-        newest = self.released if self.held else seq
         self.released = seq
         self._trim(self._wake() if self._followers else seq)
 

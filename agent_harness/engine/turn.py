@@ -116,13 +116,13 @@ async def call_model(session: "Session", turn_id: str) -> None:
     async with answer.clock, aclosing(stream):
         async for delta in stream:
             await breath.take()
+            if session.feed.held:
+                await session.catch_up()
             session.check_turn(turn_id)
             if isinstance(delta, Ended):
                 answer.end(delta)
                 return
             answer.take(delta)
-            if session.feed.held:
-                await session.catch_up()
             if session.is_full():
                 session.cut_turn(turn_id, "session_full")
                 return

@@ -54,7 +54,7 @@ class StoreContract:
         try:
             self.check(make)
         except Exception as error:
-            raise AssertionError(f"contract {self.number}: {self.sentence} But {error or repr(error)}") from error
+            raise AssertionError(f"contract {self.number}: {self.sentence} But {str(error) or repr(error)}") from error
 
 
 def check_store(make: Callable[[], Make]) -> None:

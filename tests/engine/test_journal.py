@@ -16,7 +16,6 @@ from agent_harness.engine.harness import Harness
 from agent_harness.engine.ledger import RESERVED
 from agent_harness.errors import InternalError, Unavailable
 from agent_harness.llm.scripted import ScriptedModel, Step, call, say
-from agent_harness.protocol.commands import OutputData
 from agent_harness.protocol.events import SessionDeleted, TextDelta
 from agent_harness.protocol.requests import read_events, read_update
 from agent_harness.store.base import PutAgent, PutHead, PutItem, Reserve, Store
@@ -162,7 +161,7 @@ async def test_events_come_in_order_and_without_holes_whatever_the_disk_does() -
             seen += await take(follower)
             if session.status == "waiting" and not answered:
                 answered = True
-                session.submit([OutputData(call_id="c1", output="x")], ["call_id"])
+                session.submit("c1", "x")
         numbers = [published.seq for published in seen if published.numbered]
         assert numbers == list(range(1, session.feed.seq + 1))
 
@@ -192,6 +191,7 @@ async def test_a_turn_waits_for_a_disk_that_is_far_behind() -> None:
         session.send(message())
         while not any(isinstance(published.event, TextDelta) for published in await take(follower)):
             pass
+        follower.close()
         store.shut()
         session.update(read_update({"metadata": {"a": "b"}}))
         await ticks(3000)
@@ -212,7 +212,7 @@ async def test_an_item_that_changes_twice_before_a_write_is_written_once() -> No
         store.shut()
         gate.set()
         await ticks(50)
-        session.submit([OutputData(call_id="c1", output="x")], ["call_id"])
+        session.submit("c1", "x")
         store.open()
         await commit(harness)
         states = [
@@ -297,7 +297,7 @@ async def test_where_a_session_stands_is_written_with_what_it_kept() -> None:
         follower = session.follow()
         session.send(message())
         await read_until(follower, "waiting")
-        session.submit([OutputData(call_id="c1", output="x")], ["call_id"])
+        session.submit("c1", "x")
         await read_until(follower, "idle")
     heads = [change.head.current for changes in store.lists for change in changes if isinstance(change, PutHead)]
     assert heads[-1] is None and any(heads)

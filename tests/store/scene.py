@@ -12,7 +12,6 @@ from agent_harness.engine.harness import Harness
 from agent_harness.engine.session import Session
 from agent_harness.llm.base import Delta, Ended, Request
 from agent_harness.llm.scripted import call, say, think
-from agent_harness.protocol.commands import OutputData
 from agent_harness.protocol.items import FunctionCallOutput, Usage
 from agent_harness.protocol.requests import read_events
 from agent_harness.store.base import Change, Store
@@ -97,7 +96,7 @@ async def _answer(session: Session) -> None:
         if not open_calls:
             return
         name = session.transcript.call_item(open_calls[0]).name
-        session.submit([OutputData(call_id=open_calls[0], output=f"of {name}")], ["call_id"])
+        session.submit(open_calls[0], f"of {name}")
 
 
 def conversation(session: Session) -> list[Any]:

@@ -16,7 +16,6 @@ from agent_harness.engine.ledger import RESERVED
 from agent_harness.engine.session import Session
 from agent_harness.errors import Conflict, Unavailable
 from agent_harness.llm.base import Request
-from agent_harness.protocol.commands import OutputData
 from agent_harness.protocol.encode import to_wire
 from agent_harness.protocol.events import OutputItemDone, SessionGap
 from agent_harness.store.base import Change, PutItem, Store
@@ -114,15 +113,15 @@ async def test_open_calls_can_be_answered_after_a_restart_and_results_stay_known
         send(session, "two")
         await until(session, "waiting")
         first, second = session.transcript.open_calls
-        session.submit([OutputData(call_id=first, output="x")], ["call_id"])
+        session.submit(first, "x")
     async with open_harness(store) as harness:
         session = only(harness.sessions())
         assert session.status == "waiting" and session.transcript.open_calls == [second]
-        (again,) = session.submit([OutputData(call_id=first, output="x")], ["call_id"])
+        again = session.submit(first, "x")
         assert again.duplicate
         with pytest.raises(Conflict):
-            session.submit([OutputData(call_id=first, output="other")], ["call_id"])
-        session.submit([OutputData(call_id=second, output="y")], ["call_id"])
+            session.submit(first, "other")
+        session.submit(second, "y")
         await until(session, "idle")
         check_end(session)
 
@@ -162,9 +161,9 @@ async def test_a_deadline_that_passed_meanwhile_closes_its_call_at_start() -> No
         session = only(harness.sessions())
         assert session.transcript.open_calls == [second]
         with pytest.raises(Conflict) as refused:
-            session.submit([OutputData(call_id=first, output="x")], ["call_id"])
+            session.submit(first, "x")
         assert refused.value.extra == {"closed_by": "deadline"}
-        session.submit([OutputData(call_id=second, output="y")], ["call_id"])
+        session.submit(second, "y")
         await until(session, "idle")
 
 
@@ -204,7 +203,7 @@ async def test_queued_messages_stay_queued_and_run_after_the_restart() -> None:
         await until(session, "waiting")
         waiting = [send(session, text).item_id for text in ("b", "c")]
         for call_id in list(session.transcript.open_calls):
-            session.submit([OutputData(call_id=call_id, output="x")], ["call_id"])
+            session.submit(call_id, "x")
         async with asyncio.timeout(WAIT_S):
             await harness.drain()
         assert list(session.transcript.waiting) == waiting and session.transcript.current is None
