@@ -106,7 +106,7 @@ async def stream_message(
     ``POST …/events?stream=true``: the events of the message's response, from before the message took effect.
     """
     follower = session.follow(sent=sent)
-    begun = session.transcript.current == sent.response_id and sent.queued
+    begun = session.transcript.turns[sent.response_id].status == "in_progress"
     batches = read_response(follower, sent.response_id, begun, _is_forgotten(session, sent.response_id))
     return await _write_stream(request, follower, batches, ping_s, headers)
 

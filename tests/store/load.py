@@ -223,7 +223,9 @@ class Talker:
         """
         Everything that was acknowledged is there.
         """
-        for session_id, known in self.known.items():
+        for session_id, still in list(self.known.items()):
+            # As it is now: more may become known meanwhile.
+            known = Known(dict(still.messages), dict(still.results), dict(still.items))
             status, snapshot = await self.ask("GET", f"/v1/sessions/{session_id}")
             assert status == 200, (session_id, snapshot)
             items = {item["id"]: item for item in snapshot["items"]}
