@@ -98,7 +98,8 @@ class Feed:
         self._kept.append(Published(self.seq, event, time.time()))
         self._kept_bytes += event_size(event)
         if not self.held:
-            self.release(self.seq)
+            self.released = self.seq
+            self._trim(self._wake() if self._followers else self.seq)
 
     def release(self, seq: int) -> None:
         """

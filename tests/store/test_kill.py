@@ -81,6 +81,7 @@ async def test_a_server_killed_at_any_moment_loses_nothing_it_acknowledged(
         "turns": sum(talker.turns for talker in talkers),
         "results": sum(len(talker.outputs) for talker in talkers),
         "calls told again": sum(talker.repeated for talker in talkers),
+        "items of cut answers": sum(talker.cut for talker in talkers),
         "model requests": len(state.captured),
         "seconds": round(time.monotonic() - began, 1),
     }
