@@ -99,14 +99,15 @@ class Feed:
         self._kept_bytes += event_size(event)
         if not self.held:
             self.released = self.seq
-            self._trim(self._wake() if self._followers else self.seq)
+            self._trim(self._wake() if self._followers else self.seq, self.seq)
 
     def release(self, seq: int) -> None:
         """
-        Let followers hear of everything up to number *seq*.
+        Let followers hear of everything up to number *seq*. What comes at once so stays until the next time, however
+        much it is: nobody had a chance to read it.
         """
-        self.released = seq
-        self._trim(self._wake() if self._followers else seq)
+        before, self.released = self.released, seq
+        self._trim(self._wake() if self._followers else before, before)
 
     def since(self, seq: int) -> list[Published]:
         """
@@ -131,7 +132,7 @@ class Feed:
             return
         self._kept.clear()
         self._kept_bytes = 0
-        self._trim(self._wake())
+        self._trim(self._wake(), self.seq)
 
     def close(self) -> None:
         """
@@ -195,15 +196,15 @@ class Feed:
             slowest = min(slowest, follower.wake())
         return slowest
 
-    def _trim(self, slowest: int) -> None:
+    def _trim(self, slowest: int, newest: int) -> None:
         """
         Let go of the oldest events: those over the bounds, and over what is kept for newcomers unless the *slowest* has
-        yet to read them; never of one that is held. Who still needed one that went is cut.
+        yet to read them; never of one above number *newest*. Who still needed one that went is cut.
         """
         kept = self._kept
         while len(kept) > self._keep or self._kept_bytes > self._keep_bytes:
             over = len(kept) > self._backlog or self._kept_bytes > self._keep_bytes
-            if len(kept) <= 1 or (not over and kept[0].seq > slowest) or kept[0].seq > self.released:
+            if len(kept) <= 1 or (not over and kept[0].seq > slowest) or kept[0].seq > newest:
                 break
             self._kept_bytes -= event_size(kept.popleft().event)
         oldest = self.seq - len(kept)
