@@ -108,7 +108,7 @@ class Harness:
         for stored in sessions:
             session, told = make_session(self, stored)
             self._sessions[stored.id] = session
-            self.watch.session_opened(session)
+            self.watch.session_opened(session, restored=True)
             session.resume(told)
         for answer in answers:
             if not answer.session_id or answer.session_id in self._sessions:

@@ -130,9 +130,10 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _explain(path: Path, error: sqlite3.Error) -> str:
-    name = getattr(error, "sqlite_errorname", "")
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+    # The lower byte is the kind of the error, what is above it the variety.
+    kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return f"The state file {path} is in use by another process; stop that one, or name another file."
-    if name.startswith("SQLITE_NOTADB"):
+    if kind == sqlite3.SQLITE_NOTADB:
         return f"The file {path} is no state file; name another one for the state."
     return f"The state file {path} cannot be used: {error}."
