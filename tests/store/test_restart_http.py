@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from agent_harness.config import Limits
 from agent_harness.engine.harness import Harness
 from agent_harness.llm.scripted import ScriptedModel, call, say
-from agent_harness.server import make_app
+from agent_harness.server import init_app, make_app
 from agent_harness.server.idempotency import KEPT_SESSION_ANSWERS
 from agent_harness.store.base import DropAnswer, PutAnswer, Store
 from agent_harness.store.memory import MemoryStore
@@ -163,3 +163,13 @@ async def test_answers_over_the_bound_are_dropped_from_the_store_too() -> None:
     assert len([change for change in changes if isinstance(change, PutAnswer)]) == KEPT_SESSION_ANSWERS + 3
     assert [change.name[-1] for change in changes if isinstance(change, DropAnswer)] == ["0", "1", "2"]
     assert len(list(store.load_answers())) == KEPT_SESSION_ANSWERS
+
+
+async def test_an_application_around_it_takes_up_the_sessions_when_it_starts() -> None:
+    store = MemoryStore()
+    async with serving(store) as api:
+        session_id = (await api.create())["id"]
+    app = init_app(web.Application(), Harness({"default": ScriptedModel()}, store=store))
+    async with TestClient(TestServer(app)) as client:
+        answer = await client.get(f"/agents-backend/v1/sessions/{session_id}")
+        assert answer.status == 200
