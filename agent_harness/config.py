@@ -126,6 +126,7 @@ class Settings:
         allowed_hosts: Host headers that are answered; None for loopback names on a loopback address, else any.
         allowed_origins: origins of pages that may use the server.
         insecure: listen on any address without a key.
+        state: the file in which sessions are kept beyond the process; None keeps them in memory only.
     """
 
     providers: tuple[ProviderSettings, ...] = (ProviderSettings(),)
@@ -138,6 +139,7 @@ class Settings:
     allowed_hosts: tuple[str, ...] | None = None
     allowed_origins: tuple[str, ...] = ()
     insecure: bool = False
+    state: str | None = None
 
 
 def load_settings(
@@ -154,6 +156,7 @@ def load_settings(
     insecure: bool = False,
     no_key: bool = False,
     grace: float | None = None,
+    state: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """
@@ -193,6 +196,7 @@ def load_settings(
         allowed_hosts=tuple(host.lower() for host in allowed_hosts) or settings.allowed_hosts,
         allowed_origins=tuple(allowed_origins) or settings.allowed_origins,
         insecure=insecure or settings.insecure,
+        state=settings.state if state is None else state,
         host=settings.host if host is None else host,
         port=settings.port if port is None else port,
     )

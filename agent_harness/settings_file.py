@@ -32,6 +32,7 @@ class _Server:
     hosts: tuple[str, ...] | None = None
     origins: tuple[str, ...] = ()
     insecure: bool = False
+    state: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -88,6 +89,7 @@ def _read_settings(table: dict[str, Any]) -> Settings:
         allowed_hosts=None if shape.server.hosts is None else tuple(host.lower() for host in shape.server.hosts),
         allowed_origins=shape.server.origins,
         insecure=shape.server.insecure,
+        state=shape.server.state,
         agents={name: _read_named_agent(name, value, names) for name, value in shape.agents.items()},
     )
     return attrs.evolve(settings, providers=providers) if providers else settings

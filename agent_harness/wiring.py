@@ -9,6 +9,7 @@ from agent_harness.engine.harness import Harness
 from agent_harness.errors import ConfigError
 from agent_harness.llm.base import Model
 from agent_harness.server.auth import LOOPBACK_HOSTS, Access
+from agent_harness.store.base import Store
 
 __all__ = ["load_adapters", "make_access", "make_model", "make_models", "open_demo_harness", "open_harness"]
 
@@ -63,14 +64,24 @@ def load_adapters() -> None:
 
 def open_harness(settings: Settings) -> Harness:
     """
-    A harness with the models of *settings*; close it with ``await aclose()`` or use it with ``async with``.
+    A harness with the models of *settings*; close it with ``await aclose()`` or use it with ``async with``, which takes
+    up the sessions in the state file, if there is one (`Harness.restore`).
     """
     return Harness(
         make_models(settings),
         default_provider=settings.default_provider,
         limits=settings.limits,
         agents=settings.agents,
+        store=_open_store(settings),
     )
+
+
+def _open_store(settings: Settings) -> Store | None:
+    if settings.state is None:
+        return None
+    from agent_harness.store.sqlite import SqliteStore
+
+    return SqliteStore(settings.state)
 
 
 def open_demo_harness(settings: Settings) -> Harness:
@@ -83,4 +94,5 @@ def open_demo_harness(settings: Settings) -> Harness:
         {settings.default_provider: DemoModel()},
         default_provider=settings.default_provider,
         limits=settings.limits,
+        store=_open_store(settings),
     )

@@ -42,6 +42,7 @@ __all__ = ["demo", "mock_llm", "serve"]
     help="From which level on log lines are written.",
 )
 @click.option("--log-json", is_flag=True, help="Write the log as one JSON object a line.")
+@click.option("--state", type=click.Path(dir_okay=False), help="File that sessions are kept in; without, in memory.")
 @click.option("--demo", is_flag=True, help="Answer with the built-in demo model: no key, no network.")
 def serve(config: Path | None, demo: bool, log_level: str, log_json: bool, **flags: Any) -> None:
     """

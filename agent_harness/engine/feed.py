@@ -3,6 +3,9 @@ The feed of one session: numbers events, keeps the newest, and lets any number o
 
 A follower has no queue of its own. It holds the number it has read up to and takes what is kept after it; one that
 falls behind what is kept is cut. So a slow follower costs nothing, and slows nobody.
+
+Where sessions are written down, the feed is *held*: an event gets its number at once, and is released to followers when
+what it tells is on the disk. Without that, numbering and release are one.
 """
 
 import asyncio
@@ -50,13 +53,19 @@ class Feed:
         keep: how many of the newest events are kept for followers that come late or back.
         keep_bytes: how many bytes of them, about; the newest event is kept whatever its size.
         backlog: how many are kept while a follower has not read them; one that has more to read is cut.
+
+    ``seq`` is the newest number, ``released`` the newest that followers may hear of; ``held`` says that `release` is
+    called for it.
     """
 
-    __slots__ = ("_backlog", "_followers", "_keep", "_keep_bytes", "_kept", "_kept_bytes", "closed", "lagged", "seq")
+    __slots__ = (
+        "_backlog", "_followers", "_keep", "_keep_bytes", "_kept", "_kept_bytes", "closed", "held", "lagged",
+        "released", "seq",
+    )  # fmt: skip
 
     def __init__(self, keep: int, keep_bytes: int = sys.maxsize, backlog: int = 0) -> None:
-        self.seq = 0
-        self.closed = False
+        self.seq = self.released = 0
+        self.closed = self.held = False
         self.lagged = 0
         """How many followers were cut because they fell behind."""
         self._keep, self._keep_bytes, self._backlog = keep, keep_bytes, max(keep, backlog)
@@ -88,14 +97,26 @@ class Feed:
         self.seq += 1
         self._kept.append(Published(self.seq, event, time.time()))
         self._kept_bytes += event_size(event)
-        self._trim(self._wake() if self._followers else self.seq)
+        if not self.held:
+            self.released = self.seq
+            self._trim(self._wake() if self._followers else self.seq, self.seq)
+
+    def release(self, seq: int) -> None:
+        """
+        Let followers hear of everything up to number *seq*. What comes at once so stays until the next time, however
+        much it is: nobody had a chance to read it.
+        """
+        before, self.released = self.released, seq
+        self._trim(self._wake() if self._followers else before, before)
 
     def since(self, seq: int) -> list[Published]:
         """
-        The events after number *seq*; all of them must be kept.
+        The released events after number *seq*; all of them must be kept.
         """
-        count = self.seq - seq
-        return list(islice(self._kept, len(self._kept) - count, None)) if count else []
+        if self.released <= seq:
+            return []
+        end = len(self._kept) - (self.seq - self.released)
+        return list(islice(self._kept, end - (self.released - seq), end))
 
     def kept(self) -> list[Published]:
         """
@@ -105,11 +126,13 @@ class Feed:
 
     def forget(self) -> None:
         """
-        Keep nothing; followers that have not read all of it are cut.
+        Keep nothing; followers that have not read all of it are cut. Nothing happens while an event is held.
         """
+        if self.released < self.seq:
+            return
         self._kept.clear()
         self._kept_bytes = 0
-        self._trim(self._wake())
+        self._trim(self._wake(), self.seq)
 
     def close(self) -> None:
         """
@@ -120,6 +143,15 @@ class Feed:
         for follower in self._followers:
             if follower.on_cut is not None:
                 follower.on_cut()
+
+    def abandon(self) -> None:
+        """
+        End every follower where it is: what is held will never be released.
+        """
+        self.closed = True
+        for follower in list(self._followers):
+            follower.cut()
+            follower.wake()
 
     def follow(
         self, opening: Event, open_calls: list[OutputItemDone], after: str | None = None, *, seq: int | None = None
@@ -147,9 +179,13 @@ class Feed:
     def _replay(self, after: str, now: float) -> list[Published]:
         number = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else None
         if number is not None and number <= self.seq and self.seq - number <= len(self._kept):
-            return self.since(number)
+            return self._after(number)
         gap = SessionGap(after[:64] if number is None else number, self.first_seq)
         return [Published(self.seq, gap, now, numbered=False), *self._kept]
+
+    def _after(self, seq: int) -> list[Published]:
+        count = self.seq - seq
+        return list(islice(self._kept, len(self._kept) - count, None)) if count else []
 
     def _wake(self) -> int:
         """
@@ -160,15 +196,15 @@ class Feed:
             slowest = min(slowest, follower.wake())
         return slowest
 
-    def _trim(self, slowest: int) -> None:
+    def _trim(self, slowest: int, newest: int) -> None:
         """
         Let go of the oldest events: those over the bounds, and over what is kept for newcomers unless the *slowest* has
-        yet to read them. Who still needed one that went is cut.
+        yet to read them; never of one above number *newest*. Who still needed one that went is cut.
         """
         kept = self._kept
         while len(kept) > self._keep or self._kept_bytes > self._keep_bytes:
             over = len(kept) > self._backlog or self._kept_bytes > self._keep_bytes
-            if len(kept) <= 1 or (not over and kept[0].seq > slowest):
+            if len(kept) <= 1 or (not over and kept[0].seq > slowest) or kept[0].seq > newest:
                 break
             self._kept_bytes -= event_size(kept.popleft().event)
         oldest = self.seq - len(kept)
@@ -192,12 +228,13 @@ class Follower:
     when the feed is closed: a reader that is stuck must not be waited for.
     """
 
-    __slots__ = ("_closed", "_feed", "_first", "_seq", "_waiter", "lagged", "on_cut")
+    __slots__ = ("_closed", "_feed", "_first", "_holds", "_seq", "_waiter", "lagged", "on_cut")
 
     def __init__(self, feed: Feed, first: list[Published], seq: int) -> None:
         self._feed = feed
         self._first = first
-        self._seq = seq
+        # What the first frames take in must be released before they are given.
+        self._seq = self._holds = seq
         self._waiter: asyncio.Future[None] | None = None
         self.lagged = self._closed = False
         self.on_cut: Callable[[], None] | None = None
@@ -208,16 +245,16 @@ class Follower:
         cut (then ``session.lagged`` was its last event).
         """
         while True:
-            if self._first:
+            if self._first and self._holds <= self._feed.released:
                 first, self._first = self._first, []
                 return first
             if self.lagged or self._closed:
                 return []
-            ready = self._feed.since(self._seq)
+            ready = [] if self._first else self._feed.since(self._seq)
             if ready:
                 self._seq = ready[-1].seq
                 return ready
-            if self._feed.closed:
+            if self._feed.closed and self._seq >= self._feed.released == self._feed.seq:
                 return []
             self._waiter = asyncio.get_running_loop().create_future()
             try:
@@ -246,7 +283,8 @@ class Follower:
         """
         self._feed.detach(self)
         self.lagged = True
-        self._first = [Published(self._feed.seq, SessionLagged(), time.time(), numbered=False)]
+        self._holds = 0
+        self._first = [Published(self._feed.released, SessionLagged(), time.time(), numbered=False)]
         if self.on_cut is not None:
             self.on_cut()
 

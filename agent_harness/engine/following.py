@@ -36,10 +36,10 @@ async def read_until_idle(follower: Follower, resting: bool) -> Batches:
         yield batch
 
 
-async def read_response(follower: Follower, response_id: str, begun: bool) -> Batches:
+async def read_response(follower: Follower, response_id: str, begun: bool, forgotten: bool = False) -> Batches:
     """
     The first frame, the response's events, and the status that closes it. A response that was dropped before it had
-    *begun* has no such status.
+    *begun* has no such status; of one whose end is *forgotten* there is what is kept.
     """
     ended = False
     while batch := await follower.take():
@@ -57,3 +57,5 @@ async def read_response(follower: Follower, response_id: str, begun: bool) -> Ba
                 return
         if chosen:
             yield chosen
+        if forgotten:
+            return

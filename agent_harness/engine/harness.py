@@ -10,7 +10,9 @@ from contextvars import Context
 from typing import Any
 
 from agent_harness.config import Limits
+from agent_harness.engine.journal import Journal
 from agent_harness.engine.observer import Observer
+from agent_harness.engine.restoring import make_session
 from agent_harness.engine.session import Session
 from agent_harness.engine.watch import Watch
 from agent_harness.errors import ModelError, NotFound, RateLimited, Unavailable
@@ -19,6 +21,7 @@ from agent_harness.protocol.agents import Agent
 from agent_harness.protocol.commands import CreateSession, ForkSession
 from agent_harness.protocol.requests import read_create
 from agent_harness.protocol.seeding import copy_items, seed_transcript
+from agent_harness.store.base import DropAnswer, PutAnswer, Store
 
 __all__ = ["Harness"]
 
@@ -39,6 +42,8 @@ class Harness:
         agents: by the name that clients give as ``agent_id``.
         limits: bounds.
         observers: who is told of sessions, turns and calls; more can be appended to ``watch.observers``.
+        store: where sessions are written down; None for none. What it holds is taken up by `restore`, which
+            ``async with`` calls.
     """
 
     def __init__(
@@ -49,6 +54,7 @@ class Harness:
         limits: Limits | None = None,
         agents: Mapping[str, Agent] | None = None,
         observers: Iterable[Observer] = (),
+        store: Store | None = None,
     ) -> None:
         self.watch = Watch(observers)
         self.models = dict(models)
@@ -56,11 +62,16 @@ class Harness:
         self.limits = limits or Limits()
         self.agents = dict(agents or {})
         self.closed = self.draining = False
+        self.journal = None if store is None else Journal(store, self._give_up)
+        self.answers: list[PutAnswer] = []
+        self.parked = asyncio.Event()
+        self._restoring: asyncio.Task[None] | None = None
         self._sessions: dict[str, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> "Harness":
+        await self.restore()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -72,6 +83,59 @@ class Harness:
 
     def __repr__(self) -> str:
         return f"<Harness sessions={len(self._sessions)} turns={len(self._tasks)}>"
+
+    # What is written down.
+
+    async def restore(self) -> None:
+        """
+        Take up what the store holds; once, before anything else. Nothing without a store.
+
+        Raises:
+            ConfigError: the store cannot be used.
+        """
+        if self.journal is None:
+            return
+        if self._restoring is None:
+            self._restoring = asyncio.get_running_loop().create_task(self._restore(self.journal))
+        await self._restoring
+
+    async def _restore(self, journal: Journal) -> None:
+        try:
+            sessions, answers = await journal.load()
+        except BaseException:
+            await self.aclose()
+            raise
+        for stored in sessions:
+            session, told = make_session(self, stored)
+            self._sessions[stored.id] = session
+            self.watch.session_opened(session, restored=True)
+            session.resume(told)
+        for answer in answers:
+            if not answer.session_id or answer.session_id in self._sessions:
+                self.answers.append(answer)
+            else:
+                journal.add([DropAnswer(answer.session_id, answer.name)])
+        if self._sessions:
+            self._start_sweeping()
+
+    async def committed(self) -> None:
+        """
+        Return when everything that was kept so far is written down; at once without a store.
+
+        Raises:
+            InternalError: it cannot be written.
+        """
+        if self.journal is not None:
+            await self.journal.committed()
+
+    def _give_up(self) -> None:
+        """
+        The store failed: what is in memory is ahead of it now, and nothing more may come of that.
+        """
+        self.draining = True
+        for session in self.sessions():
+            session.suspend()
+            session.feed.abandon()
 
     # What sessions need of it.
 
@@ -172,6 +236,8 @@ class Harness:
         """
         session = self._sessions.get(session_id)
         if session is None:
+            if self.closed and self.journal is not None:
+                raise Unavailable("The server is shutting down; its sessions go on when it is started again.")
             raise NotFound("There is no such session; it may have been deleted.", code="unknown_session")
         return session
 
@@ -203,33 +269,50 @@ class Harness:
     async def drain(self) -> None:
         """
         Take no new sessions, messages and forks, and give the turns that run ``grace_s`` seconds to end. Results and
-        interrupts are still taken. Followed by `aclose`, which interrupts what is left.
+        interrupts are still taken. Followed by `aclose`, which interrupts what is left. With a store, turns that wait
+        for results are not waited for, and queued messages stay queued.
         """
         self.draining = True
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.limits.grace_s
-        while self._tasks and (left := deadline - loop.time()) > 0:
-            await asyncio.wait(set(self._tasks), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        while (tasks := self._working()) and (left := deadline - loop.time()) > 0:
+            self.parked.clear()
+            parked = loop.create_task(self.parked.wait())
+            await asyncio.wait({*tasks, parked}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            parked.cancel()
+
+    def _working(self) -> set[asyncio.Task[None]]:
+        if self.journal is None:
+            return set(self._tasks)
+        return {task for session in self.sessions() if (task := session.working) is not None}
 
     async def aclose(self) -> None:
         """
-        End every session; idempotent. Turns end as interrupted, followers get the end of their stream.
+        End every session; idempotent. Turns end as interrupted, followers get the end of their stream. With a store,
+        nothing ends but the streams.
         """
         self.closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
-        for session in self.sessions():
-            session.stop()
+        sessions = self.sessions()
+        for session in sessions:
+            session.stop() if self.journal is None else session.suspend()
         self._sessions.clear()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=CLOSE_WAIT_S)
+        if self.journal is not None:
+            await self.journal.aclose()
+            for session in sessions:
+                session.feed.close()
         for model in self.models.values():
             close = getattr(model, "aclose", None)
             if close is not None:
                 await close()
 
     def _check_room(self) -> None:
+        if self.journal is not None and (self._restoring is None or not self._restoring.done()):
+            raise RuntimeError("a harness with a store is opened with `async with`, or by restore()")
         if self.closed or self.draining:
             raise Unavailable("The server is shutting down; try another, or again later.", code="shutting_down")
         if len(self._sessions) >= self.limits.sessions:
@@ -241,10 +324,15 @@ class Harness:
     def _add(self, session: Session) -> Session:
         self._sessions[session.id] = session
         self.watch.session_opened(session)
+        if self.journal is not None:
+            self.journal.begin(session)
+        self._start_sweeping()
+        return session
+
+    def _start_sweeping(self) -> None:
         if self._sweeper is None:
             # In a context of its own: what it logs belongs to no request.
             self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep, context=Context())
-        return session
 
     def _sweep(self) -> None:
         """
@@ -260,4 +348,4 @@ class Harness:
                 session.feed.forget()
         self._sweeper = None
         if self._sessions:
-            self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+            self._start_sweeping()

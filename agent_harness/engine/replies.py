@@ -4,7 +4,7 @@ What a session answers to commands, and what it needs of the harness around it.
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
@@ -12,6 +12,9 @@ from agent_harness.config import Limits
 from agent_harness.engine.watch import Watch
 from agent_harness.llm.base import Model
 from agent_harness.protocol.turns import RequiredAction
+
+if TYPE_CHECKING:
+    from agent_harness.engine.journal import Journal
 
 __all__ = ["Accepted", "Interrupted", "Sent", "SessionHost"]
 
@@ -25,6 +28,8 @@ class SessionHost(Protocol):
     default_provider: str
     draining: bool
     watch: Watch
+    journal: "Journal | None"
+    parked: asyncio.Event
 
     def find_model(self, provider: str) -> Model:
         """

@@ -151,9 +151,12 @@ class Session(SessionState):
             self.keep(told)
         return answers
 
-    async def interrupt(self, command: Interrupt) -> Interrupted:
+    async def interrupt(
+        self, command: Interrupt, answered: Callable[[Interrupted], None] = lambda answer: None
+    ) -> Interrupted:
         """
-        End the running turn now, and wait until its model stream has let go.
+        End the running turn now, and wait until its model stream has let go. *answered* is called with the answer in
+        the step that ends the turn.
 
         Raises:
             NotFound: the session was deleted.
@@ -161,13 +164,17 @@ class Session(SessionState):
         self.check_open()
         turn_id, seq = self.transcript.current, self.feed.seq
         if turn_id is None or command.data.response_id not in (None, turn_id):
-            return Interrupted(interrupted=False, response_id=None, dropped=(), seq=seq)
+            answer = Interrupted(interrupted=False, response_id=None, dropped=(), seq=seq)
+            answered(answer)
+            return answer
         dropped = tuple(self.transcript.waiting) if command.data.clear_queue else ()
         task = self._task
         self._cancel(clear_queue=command.data.clear_queue)
+        answer = Interrupted(interrupted=True, response_id=turn_id, dropped=dropped, seq=seq)
+        answered(answer)
         if task is not None and task is not asyncio.current_task():
             await asyncio.wait((task,), timeout=INTERRUPT_WAIT_S)
-        return Interrupted(interrupted=True, response_id=turn_id, dropped=dropped, seq=seq)
+        return answer
 
     def update(self, command: UpdateSession) -> None:
         """
@@ -217,6 +224,41 @@ class Session(SessionState):
         self.host.watch.session_ended(self, "closed")
         return task
 
+    def suspend(self) -> None:
+        """
+        Let go of the running turn without ending it, and take no more commands: it is taken up again where the session
+        was written down.
+        """
+        if not self._suspended:
+            self._suspended = True
+            self.host.watch.session_ended(self, "closed")
+        if self._task is not None:
+            self._task.cancel()
+
+    def resume(self, told: Sequence[said.Event]) -> None:
+        """
+        Take up what was written down: calls that are open can be answered, those whose time is over are closed, the
+        turn goes on. *told* are the events of what was cut.
+        """
+        for call_id in self.transcript.open_calls:
+            self._pending.open(call_id)
+        self._told = (self.status, self.response_id)
+        late = self._close_open("deadline", LATE_CALL, _has_passed)
+        if told or late:
+            self.keep([*told, *late])
+        if self.transcript.current is not None:
+            self.host.watch.turn_began(self.transcript.current)
+            self._run_turn()
+        else:
+            self._begin_next()
+
+    @property
+    def working(self) -> asyncio.Task[None] | None:
+        """
+        The task of a turn that does something now: none waits for results.
+        """
+        return None if self.transcript.open_calls else self._task
+
     def preview_body(self) -> bytes:
         """
         The body that the next model call would have.
@@ -248,7 +290,7 @@ class Session(SessionState):
         """
         End the turn ``response.failed``; what its answer held so far stays, incomplete. Nothing if it is over.
         """
-        if self.transcript.current == turn_id:
+        if self._runs(turn_id):
             reason = LastError(error.code, clean_text(error.message))
             self.end_turn(
                 [*self.transcript.cut_answer(), *self._close_open("harness", FAILED_CALL)], "failed", error=reason
@@ -258,7 +300,7 @@ class Session(SessionState):
         """
         End the turn ``response.incomplete`` because a bound is reached; open calls are closed as by a deadline.
         """
-        if self.transcript.current == turn_id:
+        if self._runs(turn_id):
             told = [*self.transcript.cut_answer(), *self._close_open("deadline", LATE_CALL)]
             self.end_turn(told, "incomplete", reason=reason)
 
@@ -269,11 +311,11 @@ class Session(SessionState):
         self.check_turn(turn_id)
         deadlines = [self.transcript.calls[call_id].expires_at for call_id in self.transcript.open_calls]
         earliest = min((deadline for deadline in deadlines if deadline is not None), default=None)
+        if self.host.draining:
+            self.host.parked.set()
         await self._pending.wait(None if earliest is None else max(0.0, earliest - time.time()))
         self.check_turn(turn_id)
-        late = self._close_open(
-            "deadline", LATE_CALL, lambda expires_at: expires_at is not None and expires_at <= time.time()
-        )
+        late = self._close_open("deadline", LATE_CALL, _has_passed)
         if late:
             self.keep(late)
 
@@ -283,8 +325,11 @@ class Session(SessionState):
         """
         Raise TurnOver unless *turn_id* is the running turn.
         """
-        if self.transcript.current != turn_id:
+        if not self._runs(turn_id):
             raise TurnOver(turn_id)
+
+    def _runs(self, turn_id: str) -> bool:
+        return self.transcript.current == turn_id and not self._suspended
 
     def _check_tools(self, command: SendMessage, steer: bool) -> None:
         brought = self.transcript.tools if steer and command.tools is None else command.tools or ()
@@ -309,15 +354,20 @@ class Session(SessionState):
         self._start_turn()
 
     def _begin_next(self) -> None:
-        if self.transcript.next_waiting() is not None and not self.feed.closed:
+        # What is written down can wait for the next start.
+        stays = self.ledger is not None and self.host.draining
+        if self.transcript.next_waiting() is not None and not self.feed.closed and not stays:
             self.last_error = None
             self.keep(self.transcript.open_next_turn(self._model_name()))
             self._start_turn()
 
     def _start_turn(self) -> None:
+        self.host.watch.turn_began(self.transcript.running.id)
+        self.keep([said.ResponseCreated(self.transcript.running)])
+        self._run_turn()
+
+    def _run_turn(self) -> None:
         turn = self.transcript.running
-        self.host.watch.turn_began(turn.id)
-        self.keep([said.ResponseCreated(turn)])
         self._task = task = self.host.spawn(run_turn(self, turn.id))
         task.add_done_callback(lambda done: self._turn_left(turn.id, done))
 
@@ -380,6 +430,10 @@ class Session(SessionState):
             return self.host.find_model(self.provider).default_model
         except ModelError:
             return None
+
+
+def _has_passed(expires_at: float | None) -> bool:
+    return expires_at is not None and expires_at <= time.time()
 
 
 def _make_message(command: SendMessage, turn_id: str, status: Literal["completed", "queued"]) -> Message:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 from agent_harness.engine.feed import Feed, Follower
+from agent_harness.engine.ledger import Ledger
 from agent_harness.engine.pending import Pending
 from agent_harness.engine.replies import Sent, SessionHost
-from agent_harness.errors import NotFound, RateLimited
+from agent_harness.errors import NotFound, RateLimited, Unavailable
 from agent_harness.llm import base
 from agent_harness.protocol import events as said
 from agent_harness.protocol.agents import Agent
@@ -27,6 +28,9 @@ __all__ = ["SessionState", "Status"]
 
 Status = Literal["idle", "running", "waiting", "failed"]
 
+HELD_MAX = 500
+"""How many events of a session may be held before its turn waits for the disk."""
+
 
 class SessionState:
     """
@@ -36,8 +40,8 @@ class SessionState:
 
     __slots__ = (
         "__weakref__",
-        "_pending", "_task", "_told", "agent", "cache", "created_at", "feed", "host", "id", "last_error",
-        "metadata", "transcript", "updated_at", "usage",
+        "_pending", "_suspended", "_task", "_told", "agent", "cache", "created_at", "feed", "host", "id", "last_error",
+        "ledger", "metadata", "transcript", "updated_at", "usage",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +60,9 @@ class SessionState:
         self._task: asyncio.Task[None] | None = None
         self._told: tuple[Status, str | None] = ("idle", None)
         self.cache = base.RequestCache()
+        # Both only where sessions are written down.
+        self.ledger: Ledger | None = None
+        self._suspended = False
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.status} seq={self.feed.seq}>"
@@ -156,7 +163,8 @@ class SessionState:
 
     def keep(self, events: Sequence[said.Event]) -> None:
         """
-        Finish a change that the transcript has just made: futures, numbers, followers, and the status if it changed.
+        Finish a change that the transcript has just made: futures, numbers, followers, and the status if it changed;
+        where sessions are written down, have it written.
         """
         self.updated_at = int(time.time())
         ended = calls = False
@@ -176,10 +184,28 @@ class SessionState:
             self.feed.publish(self.status_event())
         if ended or calls:
             self.host.watch.kept(self, events)
+        if self.ledger is not None and self.host.journal is not None:
+            self.host.journal.keep(self, events)
+
+    async def written(self) -> None:
+        """
+        Wait until what the next model call is made of is written down: the model, too, hears of nothing before.
+        """
+        if self.feed.released < self.feed.seq and self.host.journal is not None:
+            await self.host.journal.committed()
+
+    async def catch_up(self) -> None:
+        """
+        Wait for the disk if it is far behind: what is held of a feed stays in memory.
+        """
+        if self.feed.seq - self.feed.released > HELD_MAX and self.host.journal is not None:
+            await self.host.journal.committed()
 
     def check_open(self) -> None:
         """
-        Raise NotFound if the session was deleted.
+        Raise NotFound if the session was deleted, Unavailable if it is left for the next start.
         """
+        if self._suspended:
+            raise Unavailable("The server is stopping; this session goes on when it is started again.")
         if self.feed.closed:
             raise NotFound(f"There is no session {self.id}; it was deleted.", code="unknown_session")

@@ -101,6 +101,7 @@ async def call_model(session: "Session", turn_id: str) -> None:
         ModelError: the call failed, or its stream stopped without an end.
         TurnOver: the turn was ended meanwhile.
     """
+    await session.written()
     session.check_turn(turn_id)
     if session.transcript.running.model_calls >= session.agent.max_model_calls:
         # The bound was lowered while the turn was parked.
@@ -115,6 +116,8 @@ async def call_model(session: "Session", turn_id: str) -> None:
     async with answer.clock, aclosing(stream):
         async for delta in stream:
             await breath.take()
+            if session.feed.held:
+                await session.catch_up()
             session.check_turn(turn_id)
             if isinstance(delta, Ended):
                 answer.end(delta)

@@ -66,11 +66,14 @@ class Watch:
         self._asked: dict[str, str] = {}
 
     @_harmless
-    def session_opened(self, session: "SessionState") -> None:
+    def session_opened(self, session: "SessionState", *, restored: bool = False) -> None:
         """
-        A session was made.
+        A session was made, or *restored*: then it is one of thousands.
         """
-        _log(SESSIONS, logging.INFO, "session created", session=session.id)
+        if restored:
+            _log(SESSIONS, logging.DEBUG, "session restored", session=session.id)
+        else:
+            _log(SESSIONS, logging.INFO, "session created", session=session.id)
         self._tell(lambda observer: observer.session_opened(session))
 
     @_harmless

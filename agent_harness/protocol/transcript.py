@@ -63,7 +63,8 @@ class Waiting:
 class Transcript:
     """
     See the module. ``current`` is the running turn's id; ``tools`` and ``tool_choice`` are what its message brought;
-    ``size`` is about how many bytes the items take.
+    ``size`` is about how many bytes the items take; ``answered`` is how many of the running turn's model calls have
+    their answer.
     """
 
     turns: dict[str, Turn] = attrs.field(factory=dict)
@@ -76,8 +77,9 @@ class Transcript:
     outputs: dict[str, FunctionCallOutput] = attrs.field(factory=dict)
     drafts: dict[int, Draft] = attrs.field(factory=dict)
     size: int = 0
+    answered: int = 0
     _entries: list[Item | Draft] = attrs.field(factory=list, alias="entries")
-    _next_index: int = 0
+    next_index: int = 0
     _closed_blocks: list[Block] = attrs.field(factory=list)
     _open_block_start: int = 0
 
@@ -112,6 +114,33 @@ class Transcript:
         The items that are neither queued nor in progress.
         """
         return [entry for entry in self._entries if not isinstance(entry, Draft)]
+
+    @property
+    def entered(self) -> int:
+        """
+        How many items there are, waiting messages not included.
+        """
+        return len(self._entries)
+
+    def entry(self, position: int) -> tuple[Item, Call]:
+        """
+        The item at *position* as it stands, and what is known of it beside (of a call: its own, else a new one).
+        """
+        entry = self._entries[position]
+        if isinstance(entry, Draft):
+            return entry.item(), self.calls.get(entry.call_id) or Call(position, entry.output_index)
+        return entry, self.calls[entry.call_id] if isinstance(entry, FunctionCall) else Call(position)
+
+    def find_entry(self, item: Item) -> int:
+        """
+        The position of *item*; fast for calls and for what stands near the end.
+        """
+        if isinstance(item, FunctionCall):
+            return self.calls[item.call_id].position
+        position = len(self._entries) - 1
+        while self._entries[position].id != item.id:
+            position -= 1
+        return position
 
     @property
     def count(self) -> int:
@@ -170,7 +199,7 @@ class Transcript:
         """
         assert self.current is None
         self.turns[turn.id] = turn
-        self.current, self.tools, self.tool_choice, self._next_index = turn.id, tools, tool_choice, 0
+        self.current, self.tools, self.tool_choice, self.next_index, self.answered = turn.id, tools, tool_choice, 0, 0
         self._append(message)
         return [said.SessionItem(message)]
 
@@ -296,6 +325,7 @@ class Transcript:
         End the answer's items: calls in *expires* (call_id to deadline, Unix seconds) are announced, those in *refused*
         closed by the output given, other calls end ``incomplete``; everything else is complete.
         """
+        self.answered = self.running.model_calls
         statuses: dict[str, str] = {}
         for draft in self.drafts.values():
             statuses[draft.id] = "completed"
@@ -355,8 +385,8 @@ class Transcript:
         self.size += item_size(item)
 
     def _take_index(self) -> int:
-        index = self._next_index
-        self._next_index += 1
+        index = self.next_index
+        self.next_index += 1
         return index
 
     def _required_action(self, call_id: str) -> RequiredAction:

@@ -7,6 +7,7 @@ from aiohttp import web
 from agent_harness.engine.harness import Harness
 from agent_harness.server import openapi, routes
 from agent_harness.server.auth import Access, check_access, share_with_origin
+from agent_harness.server.holding import hold_answers
 from agent_harness.server.idempotency import KeptAnswers
 from agent_harness.server.malformed import CONNECTIONS, with_expectations
 from agent_harness.server.metrics import add_metrics
@@ -34,12 +35,12 @@ open for a minute, so that they close first. aiohttp's own bound is an hour.
 def make_app(harness: Harness, access: Access | None = None) -> web.Application:
     """
     An application that serves *harness* to whom *access* lets in (None: to everyone but pages of foreign origins), to
-    run by itself or to add as a sub-application. It closes the harness when it shuts down, before it waits for open
-    streams.
+    run by itself or to add as a sub-application. It restores the harness when it starts, if nobody did before, and
+    closes it when it shuts down, before it waits for open streams.
     """
     access = access or Access()
     app = web.Application(
-        middlewares=[give_request_id, answer_problems, check_access(access)],
+        middlewares=[give_request_id, answer_problems, check_access(access), hold_answers],
         client_max_size=harness.limits.body_bytes,
         handler_args={
             "max_line_size": HEAD_LINE_BYTES,
@@ -49,11 +50,12 @@ def make_app(harness: Harness, access: Access | None = None) -> web.Application:
         },
     )
     app[HARNESS] = harness
-    app[routes.ANSWERS] = KeptAnswers()
+    app[routes.ANSWERS] = KeptAnswers(harness)
     app.add_routes(with_expectations((*routes.ROUTES, *openapi.ROUTES)))
     app.on_response_prepare.append(share_with_origin(access))
     app.on_response_prepare.append(show_request_id)
     add_metrics(app, harness)
+    app.on_startup.append(_open_harness)
     app.on_shutdown.append(_close_harness)
     return app
 
@@ -69,6 +71,11 @@ def init_app(
     app.add_subapp(prefix, backend)
     app[HARNESS] = harness
     return backend
+
+
+async def _open_harness(app: web.Application) -> None:
+    await app[HARNESS].restore()
+    app[routes.ANSWERS].restore()
 
 
 async def _close_harness(app: web.Application) -> None:

@@ -15,12 +15,22 @@ from weakref import WeakKeyDictionary
 import attrs
 from aiohttp import web
 
+from agent_harness.engine.harness import Harness
 from agent_harness.engine.replies import Sent
 from agent_harness.engine.session import Session
 from agent_harness.errors import Conflict, InvalidRequest
 from agent_harness.server.auth import CALLER
+from agent_harness.store.base import DropAnswer, PutAnswer
 
-__all__ = ["KEPT_SESSION_ANSWERS", "KEPT_SESSIONS", "KeptAnswer", "KeptAnswers", "answer_once", "kept_answer"]
+__all__ = [
+    "KEPT_SESSION_ANSWERS",
+    "KEPT_SESSIONS",
+    "KeptAnswer",
+    "KeptAnswers",
+    "answer_once",
+    "keep_answer",
+    "keep_sent",
+]
 
 KEPT_SESSION_ANSWERS = 1_000
 """Answers kept for one session."""
@@ -39,11 +49,12 @@ KEY_MAX = 255
 class KeptAnswer:
     """
     What a key stands for. ``done`` is set when the first request has its answer, or failed; ``sent`` is what a streamed
-    message was answered, from which its stream can be told again.
+    message was answered, from which its stream can be told again; ``write`` has either written down.
     """
 
     digest: bytes
     at: float
+    write: Callable[["KeptAnswer"], None] | None = None
     done: asyncio.Event = attrs.field(factory=asyncio.Event)
     status: int = 0
     body: bytes = b""
@@ -55,10 +66,12 @@ _KEPT = web.RequestKey("kept_answer", KeptAnswer)
 
 class KeptAnswers:
     """
-    The answers of one application: its own, and those of its sessions as long as they live.
+    The answers of one application: its own, and those of its sessions as long as they live. Where sessions are written
+    down, answers are too, in the commit that holds what they tell.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, harness: Harness) -> None:
+        self._harness = harness
         self._own: OrderedDict[tuple[str, ...], KeptAnswer] = OrderedDict()
         self._by_session: WeakKeyDictionary[Session, OrderedDict[tuple[str, ...], KeptAnswer]] = WeakKeyDictionary()
 
@@ -70,12 +83,70 @@ class KeptAnswers:
             return self._own, KEPT_SESSIONS
         return self._by_session.setdefault(session, OrderedDict()), KEPT_SESSION_ANSWERS
 
+    def restore(self) -> None:
+        """
+        Take back what the harness found written down.
+        """
+        harness = self._harness
+        for answer in harness.answers:
+            kept, _ = self.find(harness.get(answer.session_id) if answer.session_id else None)
+            sent = None if answer.sent is None else Sent(**answer.sent)
+            entry = kept[answer.name] = KeptAnswer(answer.digest, answer.at, None, status=answer.status, sent=sent)
+            entry.body = answer.body
+            entry.done.set()
+        harness.answers = []
 
-def kept_answer(request: web.Request) -> KeptAnswer | None:
+    def write(self, session: Session | None, name: tuple[str, ...], entry: KeptAnswer) -> None:
+        """
+        Have an answer written down.
+        """
+        if self._harness.journal is not None:
+            sent = None if entry.sent is None else attrs.asdict(attrs.evolve(entry.sent, waiting_for=None))
+            answer = PutAnswer(
+                session_id="" if session is None else session.id,
+                name=name,
+                digest=entry.digest,
+                at=entry.at,
+                status=entry.status,
+                body=entry.body,
+                sent=sent,
+            )
+            self._harness.journal.add([answer])
+
+    def drop_oldest(self, session: Session | None) -> None:
+        """
+        Forget answers over the bound.
+        """
+        kept, most = self.find(session)
+        while len(kept) > most:
+            name, _ = kept.popitem(last=False)
+            if self._harness.journal is not None:
+                self._harness.journal.add([DropAnswer("" if session is None else session.id, name)])
+
+
+def keep_answer(request: web.Request, answer: web.StreamResponse) -> None:
     """
-    Where the request's answer will be kept; None if it has no key.
+    Keep the request's *answer* if it is one that is kept, and none is. Called in the step in which it took effect.
     """
-    return request.get(_KEPT)
+    entry = request.get(_KEPT)
+    if entry is None or entry.status or entry.sent is not None or not isinstance(answer, web.Response):
+        return
+    if 200 <= answer.status < 300 and isinstance(answer.body, bytes):
+        entry.status, entry.body = answer.status, answer.body
+        if entry.write is not None:
+            entry.write(entry)
+
+
+def keep_sent(request: web.Request, sent: Sent) -> None:
+    """
+    Keep what a streamed message was answered.
+    """
+    entry = request.get(_KEPT)
+    if entry is not None:
+        entry.sent = sent
+        if entry.write is not None:
+            entry.write(entry)
+        entry.done.set()
 
 
 async def answer_once(
@@ -98,7 +169,7 @@ async def answer_once(
         return await handle()
     if not 0 < len(key) <= KEY_MAX:
         raise InvalidRequest(f"An Idempotency-Key has 1 to {KEY_MAX} characters.", param="Idempotency-Key")
-    kept, most = answers.find(session)
+    kept, _ = answers.find(session)
     name, digest = (request.get(CALLER, ""), request.method, request.path_qs, key), hashlib.sha256(body).digest()
     while (entry := kept.get(name)) is not None and time.time() - entry.at < KEPT_S:
         if entry.digest != digest:
@@ -109,19 +180,18 @@ async def answer_once(
         if entry.status:
             return _repeat(entry)
         await entry.done.wait()
-    entry = kept[name] = request[_KEPT] = KeptAnswer(digest, time.time())
+    entry = KeptAnswer(digest, time.time(), lambda entry: answers.write(session, name, entry))
+    kept[name] = request[_KEPT] = entry
     kept.move_to_end(name)
     try:
         answer = await handle()
-        if isinstance(answer, web.Response) and 200 <= answer.status < 300 and isinstance(answer.body, bytes):
-            entry.status, entry.body = answer.status, answer.body
+        keep_answer(request, answer)
         return answer
     finally:
         entry.done.set()
         if not entry.status and entry.sent is None and kept.get(name) is entry:
             del kept[name]
-        while len(kept) > most:
-            kept.popitem(last=False)
+        answers.drop_oldest(session)
 
 
 def _repeat(entry: KeptAnswer) -> web.Response:

@@ -9,8 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from agent_harness.engine.harness import Harness
-from agent_harness.engine.replies import Sent
+from agent_harness.engine.replies import Interrupted, Sent
 from agent_harness.engine.session import Session
 from agent_harness.errors import InvalidRequest, NotFound, UnsupportedMediaType
 from agent_harness.protocol.commands import Interrupt, SendMessage, SubmitOutput
@@ -19,13 +18,13 @@ from agent_harness.protocol.encode import dump_json, to_wire
 from agent_harness.protocol.pages import make_page
 from agent_harness.protocol.requests import read_create, read_events, read_fork, read_page, read_update
 from agent_harness.server.auth import needs_no_key
-from agent_harness.server.idempotency import KeptAnswers, answer_once, kept_answer
+from agent_harness.server.holding import HARNESS
+from agent_harness.server.idempotency import KeptAnswers, answer_once, keep_answer, keep_sent
 from agent_harness.server.stream import stream_message, stream_session
 from agent_harness.version import VERSION
 
 __all__ = ["ANSWERS", "HARNESS", "ROUTES"]
 
-HARNESS: web.AppKey[Harness] = web.AppKey("harness", Harness)
 ANSWERS: web.AppKey[KeptAnswers] = web.AppKey("answers", KeptAnswers)
 
 ROUTES = web.RouteTableDef()
@@ -230,10 +229,7 @@ async def _carry_out(request: web.Request, session: Session, body: bytes) -> web
         case SendMessage():
             sent = session.send(command)
             if streamed:
-                kept = kept_answer(request)
-                if kept is not None:
-                    kept.sent = sent
-                    kept.done.set()
+                keep_sent(request, sent)
                 return await stream_message(request, session, sent, request.app[HARNESS].limits.ping_s)
             answer = to_wire(sent)
             if sent.waiting_for is None:
@@ -242,7 +238,11 @@ async def _carry_out(request: web.Request, session: Session, body: bytes) -> web
         case SubmitOutput():
             return _answer(to_wire(session.submit_all([command.data], ["data.call_id"])[0]), 202)
         case Interrupt():
-            return _answer(to_wire(await session.interrupt(command)), 202)
+
+            def keep(answer: Interrupted) -> None:
+                keep_answer(request, _answer(to_wire(answer), 202))
+
+            return _answer(to_wire(await session.interrupt(command, keep)), 202)
         case _:
             params = [f"events[{index}].data.call_id" for index in range(len(command))]
             results = session.submit_all([result.data for result in command], params)

@@ -16,7 +16,9 @@ from agent_harness.engine.session import Session
 from agent_harness.errors import InvalidRequest
 from agent_harness.logs import Line
 from agent_harness.protocol.encode import encode_event
+from agent_harness.protocol.events import TERMINAL_EVENTS
 from agent_harness.protocol.sse import DONE, PING
+from agent_harness.server.holding import HARNESS
 
 __all__ = ["EventStream", "stream_message", "stream_session"]
 
@@ -104,8 +106,19 @@ async def stream_message(
     ``POST …/events?stream=true``: the events of the message's response, from before the message took effect.
     """
     follower = session.follow(sent=sent)
-    begun = session.transcript.current == sent.response_id and sent.queued
-    return await _write_stream(request, follower, read_response(follower, sent.response_id, begun), ping_s, headers)
+    begun = session.transcript.turns[sent.response_id].status == "in_progress"
+    batches = read_response(follower, sent.response_id, begun, _is_forgotten(session, sent.response_id))
+    return await _write_stream(request, follower, batches, ping_s, headers)
+
+
+def _is_forgotten(session: Session, response_id: str) -> bool:
+    """
+    Whether the response has ended and the feed does not hold its end any more (since a restart, say).
+    """
+    if session.transcript.turns[response_id].completed_at is None:
+        return False
+    kept = (published.event for published in session.feed.kept())
+    return not any(isinstance(event, TERMINAL_EVENTS) and event.response.id == response_id for event in kept)
 
 
 async def _write_stream(
@@ -123,6 +136,7 @@ async def _write_stream(
         stream.headers["Connection"] = "close"
     follower.on_cut = lambda: stream.cut_soon(request)
     try:
+        await request.app[HARNESS].committed()
         await stream.prepare(request)
         async with stream:
             first = True

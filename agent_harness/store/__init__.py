@@ -1,0 +1,3 @@
+"""
+Where sessions are kept beyond the life of a process.
+"""
