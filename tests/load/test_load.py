@@ -203,7 +203,7 @@ async def each(work: Callable[[Any], Awaitable[Any]], things: Iterable[Any]) -> 
 
 
 @only_where_memory_is_told
-async def test_many_sessions_park_at_once_and_a_result_resumes_any_of_them(tmp_path):
+async def test_many_sessions_park_at_once_and_a_result_resumes_any_of_them(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         await site.script([LOOK] * (SESSIONS + 1), {"text": "It is teal."})
         first = await site.park()
@@ -277,7 +277,9 @@ async def probe(site: Site, between: Callable[[], Awaitable[None]] | None = None
 
 
 @only_where_memory_is_told
-async def test_a_follower_that_reads_nothing_is_cut_while_another_loses_nothing_and_memory_stays_flat(tmp_path):
+async def test_a_follower_that_reads_nothing_is_cut_while_another_loses_nothing_and_memory_stays_flat(
+    tmp_path: Path,
+) -> None:
     limits = "replay_events = 1000\nreplay_bytes = 2000000"
     async with open_site(tmp_path, limits) as site:
         path = await site.create()
@@ -357,7 +359,9 @@ async def count(site: Site, name: str) -> int:
     return int(float(found[1]))
 
 
-async def test_a_server_with_a_hundred_streams_and_twenty_turns_stops_in_time_and_tells_everybody(tmp_path):
+async def test_a_server_with_a_hundred_streams_and_twenty_turns_stops_in_time_and_tells_everybody(
+    tmp_path: Path,
+) -> None:
     async with open_site(tmp_path) as site:
         # Half of the turns wait for a result, half hang in the middle of the model's answer.
         talk = {"deltas": ["It ", "is ", "teal."], "block": 6}
