@@ -189,6 +189,8 @@ async def answer_once(
         return answer
     finally:
         entry.done.set()
+        # It holds the session, which would then be held by its own answers for ever.
+        entry.write = None
         if not entry.status and entry.sent is None and kept.get(name) is entry:
             del kept[name]
         answers.drop_oldest(session)
