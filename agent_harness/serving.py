@@ -3,6 +3,7 @@ A server process: one application on one socket, until a signal ends it.
 """
 
 import asyncio
+import ctypes
 import errno
 import logging
 import signal
@@ -15,6 +16,9 @@ from agent_harness.errors import ListenError
 __all__ = ["serve_app"]
 
 log = logging.getLogger(__name__)
+
+TRIM_S = 30.0
+"""How often free memory is given back, in seconds."""
 
 SHUTDOWN_S = 5.0
 """How long open requests may go on when the server stops, in seconds; streams are ended before."""
@@ -45,7 +49,9 @@ async def serve_app(
         await _start(site, host, port)
         _watch_signals(stop)
         on_listening(_url(runner, host))
+        trimming = asyncio.get_running_loop().create_task(_trim_memory())
         await stop.wait()
+        trimming.cancel()
         if on_stopping is not None:
             await on_stopping()
     finally:
@@ -59,6 +65,20 @@ async def _start(site: web.TCPSite, host: str, port: int) -> None:
         busy = error.errno == errno.EADDRINUSE
         reason = "is in use; stop what runs there or choose another --port" if busy else f"cannot be used ({error})"
         raise ListenError(f"{_address(host, port)} {reason}.") from None
+
+
+async def _trim_memory() -> None:
+    """
+    Give memory that is free inside the heap back to the system, now and then: large bodies between small things that
+    live on leave holes, and the C library keeps those. Only glibc has the function.
+    """
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return
+    while True:
+        await asyncio.sleep(TRIM_S)
+        await asyncio.to_thread(trim, 0)
 
 
 def _watch_signals(stop: asyncio.Event) -> None:

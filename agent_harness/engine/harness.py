@@ -3,6 +3,7 @@ The harness: all sessions of one process, and the models they call.
 """
 
 import asyncio
+import logging
 import time
 import warnings
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
@@ -56,6 +57,10 @@ class Harness:
         observers: Iterable[Observer] = (),
         store: Store | None = None,
     ) -> None:
+        # A program that sets up no logging hears nothing: without this, Python itself would print warnings.
+        logger = logging.getLogger("agent_harness")
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
         self.watch = Watch(observers)
         self.models = dict(models)
         self.default_provider = default_provider

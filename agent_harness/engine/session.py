@@ -44,6 +44,8 @@ __all__ = ["Session"]
 
 log = logging.getLogger(__name__)
 
+WHICHEVER_RUNS = Interrupt()
+
 INTERRUPT_WAIT_S = 5.0
 """How long an interrupt waits for a model's stream to let go, in seconds."""
 
@@ -152,11 +154,11 @@ class Session(SessionState):
         return answers
 
     async def interrupt(
-        self, command: Interrupt, answered: Callable[[Interrupted], None] = lambda answer: None
+        self, command: Interrupt = WHICHEVER_RUNS, answered: Callable[[Interrupted], None] = lambda answer: None
     ) -> Interrupted:
         """
-        End the running turn now, and wait until its model stream has let go. *answered* is called with the answer in
-        the step that ends the turn.
+        End the running turn now, and wait until its model stream has let go; without a *command* whichever runs, and
+        waiting messages stay. *answered* is called with the answer in the step that ends the turn.
 
         Raises:
             NotFound: the session was deleted.

@@ -9,7 +9,6 @@ import pytest
 from agent_harness.engine.harness import Harness
 from agent_harness.errors import ModelError, RequestError
 from agent_harness.llm.scripted import ScriptedModel, call, say
-from agent_harness.protocol.commands import Interrupt
 
 WAIT_S = 5.0
 
@@ -84,7 +83,7 @@ async def test_an_interrupt_cancels_the_function_that_runs_and_ends_the_run() ->
 
         async def interrupt() -> None:
             await started.wait()
-            await session.interrupt(Interrupt())
+            await session.interrupt()
 
         task = asyncio.create_task(interrupt())
         async with asyncio.timeout(WAIT_S):

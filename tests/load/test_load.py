@@ -7,6 +7,7 @@ printed (``-s``).
 """
 
 import asyncio
+import gc
 import os
 import random
 import re
@@ -14,6 +15,7 @@ import signal
 import socket
 import sys
 import time
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,9 +27,12 @@ from aiohttp import ClientSession, ClientTimeout, TCPConnector
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
+from agent_harness.engine.harness import Harness
+from agent_harness.llm.scripted import ScriptedModel, call, say
+from agent_harness.server import make_app
 from agent_harness.testing.mock_llm import make_mock_app
 from tests.processes import Program, start
-from tests.support import DONE, TOOL, WAIT_S, Frame, Stream, user
+from tests.support import DONE, TOOL, WAIT_S, Api, Frame, Stream, user
 
 IS_FULL = os.environ.get("AGENT_HARNESS_LOAD") == "full"
 
@@ -59,7 +64,7 @@ LOOK: dict[str, Any] = {"tool_calls": [{"name": "look_up", "arguments": '{"widge
 only_where_memory_is_told = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 
 
-def say(line: str) -> None:
+def report(line: str) -> None:
     sys.stdout.write(f"\n{line}")
 
 
@@ -210,12 +215,12 @@ async def test_many_sessions_park_at_once_and_a_result_resumes_any_of_them(tmp_p
         before = site.read_memory()
         parked = await each(lambda _: site.park(), range(SESSIONS))
         each_bytes = (site.read_memory() - before) / SESSIONS
-        say(f"{SESSIONS} parked sessions: {each_bytes / 1000:.1f} kB each, {site.read_memory() / 1e6:.0f} MB in all")
+        report(f"{SESSIONS} parked sessions: {each_bytes / 1000:.1f} kB each, {site.read_memory() / 1e6:.0f} MB in all")
 
         chance = random.Random(5)
         followed = chance.sample(parked, FOLLOWERS)
         streams = dict(await each(lambda one: follow_parked(site, *one), followed))
-        say(f"{FOLLOWERS} followers: {site.read_memory() / 1e6:.0f} MB in all")
+        report(f"{FOLLOWERS} followers: {site.read_memory() / 1e6:.0f} MB in all")
         health = await site.ask("GET", "/health", status=200)
         assert (health["sessions"], health["running_turns"]) == (SESSIONS + 1, SESSIONS + 1)
 
@@ -225,7 +230,7 @@ async def test_many_sessions_park_at_once_and_a_result_resumes_any_of_them(tmp_p
         await site.resume(*first)
         for name, taken in (("nothing else happens", resting), ("results are posted", busy)):
             p50, p99 = taken[len(taken) // 2], taken[len(taken) * 99 // 100]
-            say(f"/health while {name}: median {p50 * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms, of {len(taken)}")
+            report(f"/health while {name}: median {p50 * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms, of {len(taken)}")
             assert p99 < HEALTH_P99_S
         assert each_bytes < SESSION_MAX_BYTES
         for stream in streams.values():
@@ -301,7 +306,9 @@ async def test_a_follower_that_reads_nothing_is_cut_while_another_loses_nothing_
                 elif number > EVENTS // 3:
                     peak = max(peak, site.read_memory())
             published = EVENTS * EVENT_CHARS
-            say(f"a follower that reads nothing: {(peak - warm) / 1e6:+.1f} MB with {published / 1e6:.0f} MB of events")
+            report(
+                f"a follower that reads nothing: {(peak - warm) / 1e6:+.1f} MB with {published / 1e6:.0f} MB of events"
+            )
             assert (await count(site, "followers"), await count(site, "followers_lagged_total")) == (1, 1)
             assert peak - warm < FLAT_BYTES < (published - published // 3) // 2
             async with asyncio.timeout(LAST_WORD_S + WAIT_S):
@@ -382,7 +389,28 @@ async def test_a_server_with_a_hundred_streams_and_twenty_turns_stops_in_time_an
         ends = await asyncio.gather(*(stream.rest() for open_here in streams.values() for stream in open_here))
         assert await ending == (0, "", "")
         taken = time.monotonic() - began
-        say(f"SIGTERM with {len(ends)} streams and 20 turns: {taken:.2f} s, {GRACE_S:g} s of them grace")
+        report(f"SIGTERM with {len(ends)} streams and 20 turns: {taken:.2f} s, {GRACE_S:g} s of them grace")
         for frames in ends:
             told = [frame.event for frame in frames]
             assert frames[-1].data == DONE and told.count("response.cancelled") == 1
+
+
+async def test_a_deleted_session_leaves_nothing_behind(aiohttp_client: Any) -> None:
+    model = ScriptedModel([call("look_up", '{"widget_id": 1}', "c1"), say("teal")])
+    harness = Harness({"default": model})
+    api = Api(await aiohttp_client(make_app(harness)), model)
+    talk = await api.open(agent={"tools": [TOOL]})
+    session = weakref.ref(harness.get(talk.id))
+    result = {"type": "function_call_output", "data": {"call_id": "c1", "output": "teal"}}
+    for body, status in ((user("look it up"), "waiting"), (result, "idle")):
+        # Answers that are kept for repeats must not keep what they speak of.
+        headers = {"Idempotency-Key": status}
+        assert (await api.ask("POST", f"{talk.path}/events", json=body, headers=headers)).status == 202
+        await talk.stream.until_status(status)
+    assert (await api.ask("DELETE", talk.path)).status == 200
+    await talk.stream.rest()
+    model.requests.clear()
+    async with asyncio.timeout(WAIT_S):
+        while session() is not None:
+            gc.collect()
+            await api.get("/health")
