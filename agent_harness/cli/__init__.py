@@ -8,6 +8,7 @@ import logging
 import click
 
 from agent_harness.cli.chat import chat
+from agent_harness.cli.exits import Commands
 from agent_harness.cli.providers import providers
 from agent_harness.cli.serve import demo, mock_llm, serve
 from agent_harness.cli.sessions import sessions
@@ -17,7 +18,7 @@ from agent_harness.version import VERSION
 __all__ = ["main"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, prog_name="agent-harness")
 def main() -> None:
     """

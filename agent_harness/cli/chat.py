@@ -5,6 +5,7 @@
 import asyncio
 import contextlib
 import logging
+import shlex
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -14,14 +15,23 @@ import attrs
 import click
 from click.core import ParameterSource
 
-from agent_harness.cli.exits import run
-from agent_harness.cli.options import api_option, config_option, load, open_client, server_options
-from agent_harness.errors import ConfigError
+from agent_harness.cli.exits import CommandFailed, run
+from agent_harness.cli.options import (
+    DEFAULT_URL,
+    api_option,
+    config_option,
+    load,
+    naming_session,
+    open_client,
+    server_options,
+)
+from agent_harness.errors import AuthenticationError, ConfigError, PermissionDenied, RequestError, Unavailable
 
 if TYPE_CHECKING:
     from agent_harness.cli.approval import Ask
     from agent_harness.cli.partners import Partner
     from agent_harness.cli.terminal import Screen
+    from agent_harness.client import Client
     from agent_harness.config import Settings
 
 __all__ = ["chat"]
@@ -77,12 +87,16 @@ def chat(context: click.Context, /, **given: Any) -> None:
     """
     Talk with an agent: at a server, or with --local in this process.
 
-    --config, --api, --no-key and --demo go with --local. Ctrl-C interrupts the running turn; twice, or Ctrl-D, leaves.
+    --config, --api, --no-key and --demo go with --local.
+
+    Ctrl-C ends the running turn, also at a question; a second one leaves. At the prompt the first one warns, a second
+    one leaves. Ctrl-D at the prompt leaves; at a question it means no.
 
     \b
     Exit code, with -m: 0 the turn completed; 1 it failed, was cut short, or
     the server cannot be reached; 2 the call or the settings are wrong, a key
-    is missing; 130 it was ended by Ctrl-C. Without -m: 0 when you leave.
+    is missing; 130 it was ended by Ctrl-C. Without -m: 0 when you leave; 130
+    ended by Ctrl-C without a terminal.
     """
     options = _Options(**given)
     _check(options, context)
@@ -143,14 +157,31 @@ async def _chat(options: _Options) -> int:
                 view = TurnView(out, aside, own)
                 return await say_once(partner, text, interrupts, view, aside, out if options.as_json else None)
             assert keyboard is not None
-            await Conversation(partner, out, keyboard, interrupts, own).hold(resumed=options.session is not None)
-            return 0
+            resume_with = _resume_with(options, partner.session_id)
+            conversation = Conversation(partner, out, keyboard, interrupts, own, resume_with)
+            return await conversation.hold(resumed=options.session is not None)
+
+
+def _resume_with(options: _Options, session_id: str) -> str:
+    """
+    The command that goes on with the session, for a shell; without the key, which is nobody else's to see, and --yes.
+    """
+    words = ["agent-harness", "chat", "--session", session_id]
+    if options.url.rstrip("/") != DEFAULT_URL:
+        words += ["--url", options.url]
+    if options.tools is not None:
+        words += ["--tools", options.tools]
+    if options.root is not None:
+        words += ["--root", str(options.root)]
+    return shlex.join(words)
 
 
 def _read_message(given: str | None) -> str | None:
     text = given
     if given == "-":
         text = "" if sys.stdin is None else sys.stdin.buffer.read().decode(errors="replace")
+        # The end of the last line, which a shell puts there, is none of the message's.
+        text = text.removesuffix("\n").removesuffix("\r")
     if text is not None and not text.strip():
         raise ConfigError("The message is empty; give one with -m, or on standard input with -m -.")
     return text
@@ -172,9 +203,11 @@ async def _open_partner(options: _Options, tools: list[Callable[..., Any]]) -> "
     if not options.local:
         async with open_client(options.url, options.api_key) as client:
             # Whether there is a server at all is told soon; one that was there may come back.
-            await client.health()
+            await _check_server(client)
         async with open_client(options.url, options.api_key, patience_s=30.0) as client:
-            yield await AtServer.open(client, tools, session_id=options.session, body=_session_body(options))
+            with naming_session(options.session):
+                partner = await AtServer.open(client, tools, session_id=options.session, body=_session_body(options))
+            yield partner
         return
 
     from agent_harness.wiring import load_adapters, open_demo_harness, open_harness
@@ -191,6 +224,25 @@ async def _open_partner(options: _Options, tools: list[Callable[..., Any]]) -> "
         finally:
             if warming is not None:
                 warming.cancel()
+
+
+async def _check_server(client: "Client") -> None:
+    """
+    Raises:
+        CommandFailed: what answers there is no agent-harness.
+        RequestError, ConnectionError: nobody answers, or we are not let in.
+    """
+    try:
+        health: Any = await client.health()
+    except (AuthenticationError, PermissionDenied, Unavailable):
+        raise
+    except RequestError as error:
+        said = error.message.rstrip(".")
+    else:
+        if isinstance(health, dict) and "status" in health and "version" in health:
+            return
+        said = "/health gives something else"
+    raise CommandFailed(f"What answers there is no agent-harness server ({said}). Check the address, --url.")
 
 
 def _session_body(options: _Options) -> dict[str, Any]:

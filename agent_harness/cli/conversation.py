@@ -3,6 +3,7 @@ A conversation in a terminal, and one message without one.
 """
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Container
 
@@ -18,12 +19,18 @@ from agent_harness.protocol.tolerant import AnyEvent
 
 __all__ = ["Conversation", "Left", "Turn", "say_once"]
 
+END_WAIT_S = 3.0
+"""How long an interrupted turn may take to end where nobody can press Ctrl-C again, in seconds."""
+
 HELP = """\
 /help       this
 /interrupt  end the turn that runs in this session, if another client began one
 /session    which session this is
 /quit       leave; so do Ctrl-D, and Ctrl-C twice
-Ctrl-C ends a running turn. Everything else is said to the model."""
+Ctrl-C ends a running turn, also at a question; a message that waits behind another turn stays queued.
+Everything else is said to the model."""
+
+STAYS_QUEUED = "(no longer waiting; the message stays queued, and is answered when its turn comes)"
 
 
 class Left(Exception):
@@ -34,14 +41,26 @@ class Left(Exception):
 
 class Turn:
     """
-    Plays one turn's events; Ctrl-C interrupts the turn, a second one leaves it.
+    Plays one turn's events; Ctrl-C interrupts the turn, a second one leaves it. If the message still waits behind
+    another turn, the first one ends the wait.
 
     Args:
+        end_wait_s: how long the turn may take to end after Ctrl-C before it is left; None for no bound.
+
+    Attributes:
         stopped: how often Ctrl-C was heard.
     """
 
-    def __init__(self, partner: Partner, view: TurnView, interrupts: Interrupts, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        partner: Partner,
+        view: TurnView,
+        interrupts: Interrupts,
+        note: Callable[[str], None],
+        end_wait_s: float | None = None,
+    ) -> None:
         self.stopped = 0
+        self._end_wait_s = end_wait_s
         self._partner = partner
         self._view = view
         self._interrupts = interrupts
@@ -50,38 +69,57 @@ class Turn:
 
     async def play(self, events: AsyncIterator[AnyEvent], show: Callable[[AnyEvent], None]) -> None:
         """
-        Read *events* to their end.
+        Read *events* to their end, or to Ctrl-C where the message waits.
 
         Raises:
-            Left: Ctrl-C was heard twice.
+            Left: Ctrl-C was heard twice, or the turn did not end in time.
             RequestError, ConnectionError: as the events' source raises them.
         """
         task = asyncio.ensure_future(self._read(events, show))
+        is_left = False
 
-        def stop() -> None:
-            self.stopped += 1
-            if self.stopped == 1:
-                self._note("(interrupting; Ctrl-C again leaves)")
-                self._interrupt()
-            else:
-                task.cancel()
+        def leave() -> None:
+            nonlocal is_left
+            is_left = True
+            task.cancel()
 
-        with self._interrupts.heard_by(stop):
+        with contextlib.ExitStack() as ends:
+
+            def stop() -> None:
+                self.stopped += 1
+                if self.stopped > 1:
+                    leave()
+                elif self._view.waits:
+                    task.cancel()
+                else:
+                    self._note("(interrupting; Ctrl-C again leaves)")
+                    self._interrupt()
+                    if self._end_wait_s is not None:
+                        late = asyncio.get_running_loop().call_later(self._end_wait_s, leave)
+                        ends.callback(late.cancel)
+
+            ends.enter_context(self._interrupts.heard_by(stop))
             try:
                 await task
             except asyncio.CancelledError:
-                if self.stopped > 1:
+                if is_left:
                     raise Left from None
-                raise
+                if not (self.stopped and self._view.waits and task.cancelled()):
+                    raise
             finally:
                 await self._settle(task)
+        if self.stopped and self._view.waits:
+            self._note(STAYS_QUEUED)
 
     async def _read(self, events: AsyncIterator[AnyEvent], show: Callable[[AnyEvent], None]) -> None:
         try:
             async for event in events:
                 show(event)
                 if self.stopped and self._interrupting is None:
-                    self._interrupt()  # Ctrl-C came before the turn began
+                    # Ctrl-C came before the turn began.
+                    if self._view.waits:
+                        return
+                    self._interrupt()
         finally:
             close = getattr(events, "aclose", None)
             if close is not None:
@@ -124,7 +162,7 @@ async def say_once(
             view.follow(event)
             json_to.line(dump_json({"type": event.type, **write(event)}))
 
-    turn = Turn(partner, view, interrupts, lambda note: aside.line(note, "yellow"))
+    turn = Turn(partner, view, interrupts, lambda note: aside.line(note, "yellow"), END_WAIT_S)
     try:
         await turn.play(partner.send(text), show)
     except Left:
@@ -143,21 +181,30 @@ class Conversation:
 
     Args:
         own: names of the tools that run here.
+        resume_with: the command that goes on with the session.
     """
 
     def __init__(
-        self, partner: Partner, screen: Screen, keyboard: Keyboard, interrupts: Interrupts, own: Container[str]
+        self,
+        partner: Partner,
+        screen: Screen,
+        keyboard: Keyboard,
+        interrupts: Interrupts,
+        own: Container[str],
+        resume_with: str,
     ) -> None:
+        self._resume_with = resume_with
         self._partner = partner
         self._screen = screen
         self._keyboard = keyboard
         self._interrupts = interrupts
         self._own = own
 
-    async def hold(self, *, resumed: bool) -> None:
+    async def hold(self, *, resumed: bool) -> int:
         """
-        Talk until the end.
+        Talk until the end; the exit code. Where nobody can press Ctrl-C again, there being no terminal, one is the end.
         """
+        code = 0
         try:
             if resumed:
                 await self._resume()
@@ -166,16 +213,26 @@ class Conversation:
             await self._talk()
         except Left:
             pass
+        except Stopped:
+            code = INTERRUPTED
         self._screen.start_line()
         if self._partner.resumable:
-            self._note(f"Go on with: agent-harness chat --session {self._partner.session_id}")
+            self._note(f"Go on with: {self._resume_with}")
+        return code
 
     async def _talk(self) -> None:
+        """
+        Raises:
+            Left: the person wants out.
+            Stopped: so it is, by Ctrl-C without a terminal.
+        """
         warned = False
         while True:
             try:
                 said = await self._keyboard.read_message("> ")
             except Stopped:
+                if not self._keyboard.is_terminal:
+                    raise
                 if warned:
                     return
                 warned = True
@@ -216,7 +273,7 @@ class Conversation:
         tokens = session.usage.total_tokens if session.usage is not None else None
         self._screen.line(f"{session.id} · {session.status} · {tokens or 0:,} tokens")
         if self._partner.resumable:
-            self._screen.line(f"agent-harness chat --session {session.id}")
+            self._screen.line(self._resume_with)
 
     async def _resume(self) -> None:
         """
@@ -239,14 +296,23 @@ class Conversation:
 
     async def _play(self, events: AsyncIterator[AnyEvent]) -> None:
         view = TurnView(self._screen, self._screen, self._own)
+        is_terminal = self._keyboard.is_terminal
+        turn = Turn(self._partner, view, self._interrupts, self._note, None if is_terminal else END_WAIT_S)
         try:
-            await Turn(self._partner, view, self._interrupts, self._note).play(events, view.show)
+            await turn.play(events, view.show)
         except (RequestError, ConnectionError) as error:
+            if isinstance(error, BrokenPipeError):
+                raise  # nobody reads what is printed
             self._screen.line(str(error), "red")
-            return
-        problem = None if view.turn is None else describe_end(view.turn)
-        if problem is not None:
-            self._screen.line(problem, "red")
+        except Left:
+            if is_terminal:
+                raise
+        else:
+            problem = None if view.turn is None else describe_end(view.turn)
+            if problem is not None:
+                self._screen.line(problem, "red")
+        if turn.stopped and not is_terminal:
+            raise Stopped
 
     def _note(self, text: str) -> None:
         self._screen.line(text, "dim")

@@ -2,17 +2,21 @@
 Options that several commands have, and what is made of them.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from agent_harness.cli.exits import CommandFailed
+from agent_harness.errors import NotFound
+
 if TYPE_CHECKING:
     from agent_harness.client import Client
     from agent_harness.config import Settings
 
-__all__ = ["DEFAULT_URL", "api_option", "config_option", "load", "open_client", "server_options"]
+__all__ = ["DEFAULT_URL", "api_option", "config_option", "load", "naming_session", "open_client", "server_options"]
 
 DEFAULT_URL = "http://127.0.0.1:8787"
 
@@ -27,6 +31,8 @@ api_option = click.option("--api", type=click.Choice(["responses", "chat"]), hel
 def _check_url(context: click.Context, parameter: click.Parameter, value: str) -> str:
     if not value.startswith(("http://", "https://")) or not value.partition("://")[2].strip("/"):
         raise click.BadParameter(f"{value!r} is no address; write it as {DEFAULT_URL}.")
+    if value.rstrip("/").endswith("/v1"):
+        raise click.BadParameter(f"{value!r} ends in /v1; leave that out.")
     return value
 
 
@@ -70,3 +76,16 @@ def open_client(url: str, api_key: str | None, patience_s: float = 1.0) -> "Clie
     from agent_harness.client import Client
 
     return Client(url, api_key, patience_s=patience_s)
+
+
+@contextlib.contextmanager
+def naming_session(session_id: str | None) -> Iterator[None]:
+    """
+    Say which session it is that a server does not have.
+    """
+    try:
+        yield
+    except NotFound as error:
+        if error.code != "unknown_session" or session_id is None:
+            raise
+        raise CommandFailed(f"There is no session {session_id}; it may have been deleted.") from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agent_harness.cli.exits import run
-from agent_harness.cli.options import open_client, server_options
+from agent_harness.cli.options import naming_session, open_client, server_options
 
 if TYPE_CHECKING:
     from agent_harness.protocol.pages import Snapshot
@@ -100,7 +100,8 @@ async def _list(url: str, api_key: str | None, limit: int | None) -> "list[Snaps
 
 async def _get(url: str, api_key: str | None, session_id: str) -> "Snapshot":
     async with open_client(url, api_key) as client:
-        return await (await client.sessions.get(session_id)).snapshot()
+        with naming_session(session_id):
+            return await (await client.sessions.get(session_id)).snapshot()
 
 
 async def _export(url: str, api_key: str | None, session_id: str, output: Path | None) -> None:
@@ -110,7 +111,8 @@ async def _export(url: str, api_key: str | None, session_id: str, output: Path |
 
     # All of it first: nothing is written of a session that cannot be read to its end.
     async with open_client(url, api_key) as client:
-        items = [item async for item in client.sessions.items(session_id)]
+        with naming_session(session_id):
+            items = [item async for item in client.sessions.items(session_id)]
     text = "".join(f"{dump_json(write(item))}\n" for item in items)
     if output is None:
         click.echo(text, nl=False)

@@ -50,11 +50,12 @@ def dump_json(value: Any, indent: int | None = None) -> str:
     return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def is_plain(stream: TextIO) -> bool:
+def is_plain(stream: TextIO | None) -> bool:
     """
-    Whether *stream* is to get text alone: it is no terminal, or a simple one, or NO_COLOR is set.
+    Whether *stream* is to get text alone: it is no terminal, or a simple one, or NO_COLOR is set. None, which is what a
+    closed one is, is no terminal.
     """
-    return not stream.isatty() or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return stream is None or not stream.isatty() or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 class Screen:

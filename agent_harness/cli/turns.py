@@ -51,10 +51,18 @@ class TurnView:
     def __init__(self, answer: Screen, aside: Screen, own: Container[str]) -> None:
         self.response_id: str | None = None
         self.turn: Turn | None = None
+        self._queued = False
         self._answer = answer
         self._aside = aside
         self._own = own
         self._own_calls: set[str] = set()
+
+    @property
+    def waits(self) -> bool:
+        """
+        Whether the message waits behind another turn.
+        """
+        return self._queued and self.response_id is None
 
     def follow(self, event: AnyEvent) -> None:
         """
@@ -66,6 +74,8 @@ class TurnView:
             self.response_id = event.response_id
         elif isinstance(event, said.TERMINAL_EVENTS):
             self.turn = event.response
+        elif isinstance(event, said.SessionItem) and isinstance(event.item, Message):
+            self._queued = event.item.status == "queued"
 
     def show(self, event: AnyEvent) -> None:
         """

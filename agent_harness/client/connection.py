@@ -125,6 +125,8 @@ class Connection:
         self.base_url = base_url.rstrip("/")
         if URL(self.base_url).scheme not in ("http", "https") or not URL(self.base_url).host:
             raise ValueError(f"base_url begins with http:// or https://, unlike {base_url!r}")
+        if self.base_url.endswith("/v1"):
+            raise ValueError(f"base_url is where /v1 begins: leave it out, {self.base_url.removesuffix('/v1')!r}")
         self.timing = timing
         self.closed = False
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}

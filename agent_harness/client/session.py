@@ -72,15 +72,16 @@ class Session:
 
         Args:
             tools: functions that run here, and definitions whose calls are answered by `submit`; for this turn only.
-            tool_choice: for the turn's first model call.
+            tool_choice: for the turn's first model call: ``auto``, ``none``, ``required``, or a `NamedChoice` (as a
+                dictionary: ``{"type": "function", "name": "…"}``).
             delivery: what to do while a turn runs: ``queue`` (the default), ``steer`` or ``reject``.
 
         Raises:
-            TypeError, ValueError: a function cannot be offered.
+            TypeError, ValueError: *content* is neither a text nor a list of parts, or a function cannot be offered.
         """
         functions = tools if isinstance(tools, Functions) else Functions(tools or ())
-        text = content if isinstance(content, str) else [_write_value(part) for part in content]
-        message: dict[str, Any] = {"type": "message", "data": {"role": "user", "content": text}}
+        data = {"role": "user", "content": _write_content("content", content)}
+        message: dict[str, Any] = {"type": "message", "data": data}
         if functions.definitions:
             message["tools"] = functions.definitions
         if tool_choice is not None:
@@ -107,7 +108,7 @@ class Session:
             NotFound: no such call was announced.
             Conflict: it was answered otherwise, or closed.
         """
-        written = output if output is None or isinstance(output, str) else [_write_value(part) for part in output]
+        written = None if output is None else _write_content("output", output)
         data = {"call_id": call_id, "output": written, "is_error": is_error}
         answer = await self._post({"type": "function_call_output", "data": data})
         return Accepted(
@@ -139,6 +140,14 @@ class Session:
 
     async def _ask(self, method: str, **options: Any) -> Any:
         return await self._connection.ask(method, self._path, **options)
+
+
+def _write_content(argument: str, content: Content) -> Any:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, bytes | bytearray | Mapping) or not isinstance(content, Iterable):
+        raise TypeError(f"{argument} is a text or a list of parts, not {content!r}")
+    return [_write_value(part) for part in content]
 
 
 def _write_value(value: Any) -> Any:

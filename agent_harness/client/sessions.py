@@ -37,7 +37,8 @@ class Client:
         connect_timeout_s: longest wait for a connection.
         timeout_s: longest one try of a request may take. A turn is no request; it may take any time.
         idle_timeout_s: longest silence of a stream before it counts as broken; the server pings every 10 s.
-        patience_s: how long a request, or a stream that broke, is tried again in vain before ConnectionError is raised.
+        patience_s: how long a request, or a stream that broke, is tried again in vain before ConnectionError is raised,
+            counted from the first failure. It is given up before a wait that would pass it.
         retry_base_s, retry_cap_s: waits between tries double from the base up to the cap.
     """
 

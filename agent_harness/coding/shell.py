@@ -1,11 +1,17 @@
 """
 One command in a shell: bounded in time and output, and ended with all that it started.
+
+What it started is its process group, and on Linux also what left the group (``setsid``, daemons): it is known by a
+variable of its environment. A process that runs with another environment, or wrote over its own, is not found.
 """
 
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
+import sys
+import time
 from collections.abc import Awaitable
 from typing import IO
 
@@ -20,6 +26,12 @@ GRACE_S = 1.0
 
 QUIET = dict(pair.split("=") for pair in ["TERM=dumb", "PAGER=cat", "GIT_PAGER=cat", "GIT_TERMINAL_PROMPT=0"])
 """Set for the command: nobody is there to page for, or to ask."""
+
+MARK = "AGENT_HARNESS_COMMAND"
+"""The variable by which the processes of a command are known: its mark, behind those of the commands it runs in."""
+
+END_WAIT_S = 1.0
+"""How long the end of what left the group is waited for, in seconds: it may go on starting more meanwhile."""
 
 
 class _Output(asyncio.Protocol):
@@ -56,17 +68,17 @@ class _Output(asyncio.Protocol):
 async def run_command(command: str, folder: str, timeout_s: float) -> str:
     """
     Run *command* with bash in *folder*; its output (both streams in one) and how it ended. It has no input. Whatever it
-    leaves in the background is killed with it; so is all of it if this is cancelled.
+    leaves in the background is killed with it (see above what is found); so is all of it if this is cancelled.
 
     Raises:
         OSError: bash cannot be started.
     """
-    output = _Output()
+    output, mark = _Output(), secrets.token_hex(16)
     source, writing = _open_pipe()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: output, source)
     try:
-        process = await _start(command, folder, writing)
-        return _tell(output, await _wait(process, output, timeout_s), timeout_s)
+        process = await _start(command, folder, writing, mark)
+        return _tell(output, await _wait(process, output, timeout_s, mark), timeout_s)
     finally:
         transport.close()
 
@@ -79,11 +91,12 @@ def _open_pipe() -> tuple[IO[bytes], int]:
     return open(reading, "rb", 0), writing
 
 
-async def _start(command: str, folder: str, writing: int) -> asyncio.subprocess.Process:
+async def _start(command: str, folder: str, writing: int, mark: str) -> asyncio.subprocess.Process:
+    marks = f"{os.environ[MARK]} {mark}" if MARK in os.environ else mark
     try:
         return await asyncio.create_subprocess_exec(
             "bash", "-c", command,
-            cwd=folder, env={**os.environ, **QUIET}, start_new_session=True,
+            cwd=folder, env={**os.environ, **QUIET, MARK: marks}, start_new_session=True,
             stdin=asyncio.subprocess.DEVNULL, stdout=writing, stderr=writing,
         )  # fmt: skip
     except FileNotFoundError:
@@ -92,7 +105,7 @@ async def _start(command: str, folder: str, writing: int) -> asyncio.subprocess.
         os.close(writing)
 
 
-async def _wait(process: asyncio.subprocess.Process, output: _Output, timeout_s: float) -> int | None:
+async def _wait(process: asyncio.subprocess.Process, output: _Output, timeout_s: float, mark: str) -> int | None:
     """
     The exit code; None if it took too long. Afterwards nothing of it runs.
     """
@@ -110,6 +123,7 @@ async def _wait(process: asyncio.subprocess.Process, output: _Output, timeout_s:
                 await _within(GRACE_S, process.wait())
         finally:
             _signal_group(process, signal.SIGKILL)
+            _kill_marked(mark)
         await _within(GRACE_S, process.wait())
         await _within(GRACE_S, output.ended.wait())
 
@@ -124,6 +138,43 @@ def _signal_group(process: asyncio.subprocess.Process, number: int) -> None:
     # Of a process that leads a session of its own, the group has the same number.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
+
+
+def _kill_marked(mark: str) -> None:
+    """
+    Kill what left the group, until nothing of it is found. It does not wait for anything else, so that no cancellation
+    can end it halfway.
+    """
+    if sys.platform != "linux":
+        return
+    until = time.monotonic() + END_WAIT_S
+    while _kill_found(mark.encode()) and time.monotonic() < until:
+        time.sleep(0.002)
+
+
+def _kill_found(mark: bytes) -> bool:
+    """
+    One look at all processes of this user; whether there was one to kill.
+    """
+    found = False
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        # Held before it is looked at: a number may be another's in a moment.
+        with contextlib.suppress(OSError):
+            held = os.pidfd_open(int(name))
+            try:
+                if mark in _read_environment(name):
+                    signal.pidfd_send_signal(held, signal.SIGKILL)
+                    found = True
+            finally:
+                os.close(held)
+    return found
+
+
+def _read_environment(number: str) -> bytes:
+    with open(f"/proc/{number}/environ", "rb") as file:
+        return file.read()
 
 
 def _tell(output: _Output, code: int | None, timeout_s: float) -> str:

@@ -166,7 +166,8 @@ class CodingTools:
 
     async def run_bash(self, command: str, timeout_s: float = 60) -> str:
         """
-        Run a command with bash, in the root folder, without input. What it leaves in the background is ended.
+        Run a command with bash, in the root folder, without input. What it leaves in the background is ended
+        when it is over.
 
         Args:
             command: The command.

@@ -5,6 +5,7 @@ Both give way to the event loop between two deltas, so that whatever a client ca
 """
 
 import asyncio
+import math
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -30,6 +31,39 @@ from agent_harness.protocol.tools import Tool
 __all__ = ["DemoModel", "ScriptedModel", "Step", "call", "say", "think"]
 
 Script = list[Delta | ModelError | asyncio.Event]
+
+OPTIONAL_DEPTH = 4
+"""How deep in a demo argument what may be left out still stands."""
+
+MAX_DEPTH = 16
+"""How deep a demo argument is at most: a schema may hold itself."""
+
+MAX_ITEMS, MAX_TEXT, MAX_VALUES = 20, 10_000, 1_000
+"""How long lists and texts of a demo argument are at most, and how many values are in it."""
+
+_MADE_OF = ("$ref", "allOf", "anyOf", "oneOf")
+
+_TELLING = {
+    "properties": "object",
+    "required": "object",
+    "items": "array",
+    "prefixItems": "array",
+    "minimum": "number",
+    "maximum": "number",
+}
+"""What the type is where only other keys tell it."""
+
+_FORMATS = {
+    "date": "2026-01-31",
+    "date-time": "2026-01-31T12:00:00Z",
+    "time": "12:00:00Z",
+    "duration": "PT1H",
+    "email": "someone@example.com",
+    "uri": "https://example.com",
+    "uuid": "123e4567-e89b-42d3-a456-426614174000",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+}
 
 
 @attrs.frozen
@@ -164,33 +198,144 @@ def _describe(item: Any) -> dict[str, Any]:
 
 
 def _call_tool(tool: Tool) -> Step:
-    arguments = _example(tool.parameters or {})
-    return call(tool.name, orjson.dumps(arguments if isinstance(arguments, Mapping) else {}).decode())
+    return call(tool.name, _write_example(tool.parameters))
 
 
-def _example(schema: Any) -> Any:
+def _write_example(schema: Any) -> str:
     """
-    A small value that fits a JSON schema's type, enum and required properties.
+    The text of an object that fits *schema*; an empty one where that is more than this can tell.
     """
-    if not isinstance(schema, Mapping):  # `true` and `false` are schemas too
-        return "example"
+    try:
+        arguments = _example(schema or {}, _Root(schema))
+        return orjson.dumps(arguments if isinstance(arguments, Mapping) else {}).decode()
+    except Exception:  # clients may send any schema, and the demo is no place to judge them
+        return "{}"
+
+
+@attrs.define
+class _Root:
+    """
+    The schema that references are of, and how many values may still be made.
+    """
+
+    schema: Any
+    left: int = MAX_VALUES
+
+
+def _example(schema: Any, root: _Root, depth: int = 0) -> Any:
+    """
+    A small value that fits a JSON schema. Patterns and ``not`` are not heeded.
+
+    Raises:
+        Exception: the schema is none, or the value would not be small.
+    """
+    root.left -= 1
+    if root.left < 0:
+        raise ValueError("too many values")
+    if depth > MAX_DEPTH or not isinstance(schema, Mapping):  # `true` and `false` are schemas too
+        return None if depth > MAX_DEPTH else "example"
+    schema = _flatten(schema, root, depth)
+    if "const" in schema:
+        return schema["const"]
     if schema.get("enum"):
         return schema["enum"][0]
     if "default" in schema:
         return schema["default"]
     kind = schema.get("type")
     kind = kind[0] if isinstance(kind, list) and kind else kind
-    if kind == "object" or "properties" in schema:
-        properties = schema.get("properties") or {}
-        return {name: _example(properties.get(name) or {}) for name in schema.get("required") or properties}
+    if kind is None:
+        kind = next((kind for key, kind in _TELLING.items() if key in schema), "string")
+    if kind == "object":
+        return _object_example(schema, root, depth)
+    if kind == "array":
+        count = min(int(schema.get("minItems", 0)), MAX_ITEMS)
+        first = list(schema.get("prefixItems", ()))[:count]
+        kinds = [*first, *[schema.get("items", {})] * (count - len(first))]
+        return [_example(kind, root, depth + 1) for kind in kinds]
     if kind in ("integer", "number"):
-        return _number_in(schema)
-    return {"boolean": True, "array": [], "null": None}.get(kind or "", "example")
+        return _number_in(schema, whole=kind == "integer")
+    if kind == "string":
+        text = _FORMATS.get(schema.get("format", ""), "example")
+        return text.ljust(min(int(schema.get("minLength", 0)), MAX_TEXT), "e")[: schema.get("maxLength")]
+    return True if kind == "boolean" else None
 
 
-def _number_in(schema: Mapping[str, Any]) -> int:
+def _flatten(schema: Mapping[str, Any], root: _Root, depth: int) -> Mapping[str, Any]:
+    """
+    *schema* with what it refers to and all of ``allOf`` in it, and one of its alternatives.
+    """
+    for _ in range(MAX_DEPTH):
+        rest = {key: value for key, value in schema.items() if key not in _MADE_OF}
+        parts = list(schema.get("allOf") or ())
+        if "$ref" in schema:
+            parts.append(_resolve(schema["$ref"], root.schema))
+        for key in ("anyOf", "oneOf"):
+            if schema.get(key):
+                parts.append(_choose(schema[key], depth))
+        if not parts:
+            return schema
+        for part in parts:
+            if isinstance(part, Mapping):
+                rest = _merge(part, rest)
+        schema = rest
+    return {key: value for key, value in schema.items() if key not in _MADE_OF}
+
+
+def _choose(alternatives: Any, depth: int) -> Any:
+    """
+    The first alternative; deep down null, so that what holds itself has an end.
+    """
+    nulls = [one for one in alternatives if isinstance(one, Mapping) and one.get("type") == "null"]
+    possible = [one for one in alternatives if one is not False]
+    return nulls[0] if nulls and depth >= OPTIONAL_DEPTH else possible[0]
+
+
+def _merge(part: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**part, **over}
+    if "properties" in part and "properties" in over:
+        merged["properties"] = {**part["properties"], **over["properties"]}
+    if "required" in part and "required" in over:
+        merged["required"] = [*dict.fromkeys([*part["required"], *over["required"]])]
+    return merged
+
+
+def _resolve(reference: Any, root: Any) -> Any:
+    """
+    What ``#/$defs/name`` means; nothing at all if it leads nowhere.
+    """
+    found = root
+    for step in str(reference).removeprefix("#").split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def _object_example(schema: Mapping[str, Any], root: _Root, depth: int) -> dict[str, Any]:
+    properties = schema.get("properties") or {}
+    names = schema.get("required") or (properties if depth < OPTIONAL_DEPTH else ())
+    others = schema.get("additionalProperties", {})
+    return {name: _example(properties.get(name, others), root, depth + 1) for name in names}
+
+
+def _number_in(schema: Mapping[str, Any], *, whole: bool) -> int | float:
+    """
+    A number within the bounds: one that the description names, or 1, or the nearest to it.
+    """
     found = re.search(r"\d+", str(schema.get("description", "")))
-    return int(found.group()) if found else int(schema.get("minimum", 1))
+    number: float = int(found.group()) if found else 1
+    step = schema.get("multipleOf") or 1
+    above, below = schema.get("exclusiveMinimum", -math.inf), schema.get("exclusiveMaximum", math.inf)
+    least, most = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
+    number = min(max(number, least), most)
+    if whole or "multipleOf" in schema:
+        number = step * math.floor(number / step) if number == most else step * math.ceil(number / step)
+    if number <= above:
+        number = step * (math.floor(above / step) + 1)
+    if number >= below:
+        number = step * (math.ceil(below / step) - 1)
+    if number <= above:  # no whole step lies between
+        number = (above + min(below, most)) / 2
+    return int(number) if whole else number
 
 
 def _answer(request: Request) -> str:

@@ -37,7 +37,8 @@ async def _probe_text(talk: Talk) -> list[str]:
     rest = await talk.say("Say hello.")
     if not rest.text and rest.status == "completed":
         raise ProbeFailed("unexpected", "The server answered without a text.")
-    says = [f"The answer came in {talk.model.pieces} pieces."]
+    many = talk.model.pieces != 1
+    says = [f"The answer came in {talk.model.pieces} piece{'s' if many else ''}."]
     if talk.model.pieces == 1 and len(rest.text) > 80:
         says = ["The answer came in one piece: the server does not stream."]
     if rest.status == "incomplete":

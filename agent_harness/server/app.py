@@ -66,7 +66,14 @@ def init_app(
     """
     Serve *harness* below *prefix* in an application that exists. Its own routes and middlewares are left as they are;
     the harness is closed when it shuts down. Returns the sub-application.
+
+    Raises:
+        ValueError: *prefix* is no path below the root, or *app* serves a harness already.
     """
+    if not prefix.startswith("/") or not prefix.strip("/"):
+        raise ValueError(f'prefix is a path such as "/agents-backend", not {prefix!r}; make_app serves at the root')
+    if HARNESS in app:
+        raise ValueError("this application serves a harness already; app.add_subapp(prefix, make_app(…)) adds another")
     backend = make_app(harness, access)
     app.add_subapp(prefix, backend)
     app[HARNESS] = harness

@@ -71,6 +71,13 @@ class Step:
             reasoning: a summary (Chat Completions: ``reasoning_content``) in front of it.
             usage: the usage object in the dialect's own shape, None for none; made up if it is left out.
         """
+        check_kind("text", text, str, "a string")
+        check_kind("reasoning", reasoning, str | None, "a string")
+        check_kind("deltas", deltas, Sequence, "a list of strings")
+        for index, delta in enumerate(deltas):
+            check_kind(f"deltas[{index}]", delta, str, "a string")
+        if usage is not UNSET:
+            check_kind("usage", usage, Mapping | None, "the dialect's usage object, or None")
         if deltas and text not in ("", "".join(deltas)):
             raise ValueError(f"the deltas make up {''.join(deltas)!r}, not {text!r}")
         fields: dict[str, Any] = {"text": text or "".join(deltas), "deltas": list(deltas), "reasoning": reasoning}
@@ -84,7 +91,10 @@ class Step:
             arguments: an object, or a text that is sent as it is, malformed or not.
             call_id: made up if it is left out.
         """
-        text = arguments if isinstance(arguments, str) else json.dumps(dict(arguments), ensure_ascii=False)
+        check_kind("name", name, str, "a string")
+        check_kind("arguments", arguments, Mapping | str, "an object, or a text")
+        check_kind("call_id", call_id, str | None, "a string")
+        text = arguments if isinstance(arguments, str) else _write_arguments(arguments)
         call = {"name": name, "arguments": text, "call_id": call_id}
         return self._add({"tool_calls": [*self._fields.get("tool_calls", ()), call]})
 
@@ -105,6 +115,12 @@ class Step:
             retry: the same request, asked again, takes the next step. Otherwise it fails however often it is asked, so
                 that the turn fails: the harness asks three times before it gives up on 429 and 5xx.
         """
+        check_kind("status", status, int, "a number from 400 to 599")
+        check_kind("message", message, str, "a string")
+        check_kind("code", code, str | None, "a string")
+        check_kind("headers", headers, Mapping | None, "a dictionary")
+        for header, value in (headers or {}).items():
+            check_kind(f"headers[{header!r}]", value, str, "a string")
         if not 400 <= status <= 599:
             raise ValueError(f"status is from 400 to 599, not {status}")
         error = {"message": message or f"The script says {status}.", "code": code}
@@ -116,6 +132,7 @@ class Step:
         """
         Park the request until `release`: before the first byte, or *after* so many deltas of the answer.
         """
+        check_kind("after", after, int, "a number of deltas")
         if after < 0:
             raise ValueError(f"after is at least 0, not {after}")
         self._add({})
@@ -288,11 +305,27 @@ class _Parking(list[Parked]):
         self._on_park(parked)
 
 
+def check_kind(argument: str, value: object, kind: Any, wanted: str) -> None:
+    """
+    Raises:
+        TypeError: *value* is none of *kind*; it names the argument.
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{argument} is {wanted}, not {value!r}")
+
+
 def shorten(text: str) -> str:
     """
     A text as a message shows it.
     """
     return repr(text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…")
+
+
+def _write_arguments(arguments: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(arguments), ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"arguments cannot be written as JSON: {error}") from None
 
 
 def find_line() -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from aiohttp import web
+from aiohttp import ClientSession, web
 
 from agent_harness.config import Settings
 from agent_harness.engine.harness import Harness
@@ -21,8 +21,19 @@ from agent_harness.testing.mock_llm import make_mock_app
 from agent_harness.testing.threads import ThreadServer
 from agent_harness.wiring import open_demo_harness
 from tests.processes import START_S, environment
+from tests.support import user
 
-__all__ = ["WITHOUT_EXTRAS", "Ran", "Served", "call_tool", "run_cli", "serve_demo", "serve_mock", "serve_script"]
+__all__ = [
+    "WITHOUT_EXTRAS",
+    "Ran",
+    "Served",
+    "call_tool",
+    "leave_waiting",
+    "run_cli",
+    "serve_demo",
+    "serve_mock",
+    "serve_script",
+]
 
 WITHOUT_EXTRAS = (
     "import sys; sys.modules['rich'] = sys.modules['prompt_toolkit'] = None\n"
@@ -113,6 +124,21 @@ def serve_mock() -> Iterator[str]:
 
     with ThreadServer(build) as server:
         yield server.url
+
+
+async def leave_waiting(url: str) -> str:
+    """
+    A session whose turn waits for the result of a call of ``elsewhere``; its model is to make one.
+    """
+    tools = [{"type": "function", "name": "elsewhere", "description": "", "parameters": {"type": "object"}}]
+    async with ClientSession() as client:
+        async with client.post(f"{url}/v1/sessions", json={}) as response:
+            session: str = (await response.json())["id"]
+        path = f"{url}/v1/sessions/{session}/events?stream=true"
+        async with client.post(path, json=user("go", tools=tools)) as stream:
+            while b'"waiting"' not in await stream.content.readline():
+                pass
+    return session
 
 
 def call_tool(name: str, **arguments: Any) -> Step:

@@ -14,7 +14,7 @@ import pytest
 from agent_harness.errors import ModelError
 from agent_harness.llm.base import Ended
 from agent_harness.llm.scripted import Step, call, say
-from tests.cli.programs import call_tool, run_cli, serve_mock, serve_script
+from tests.cli.programs import call_tool, leave_waiting, run_cli, serve_mock, serve_script
 from tests.processes import START_S, environment, start
 from tests.support import heard
 
@@ -41,7 +41,7 @@ async def test_a_message_can_come_from_input_and_a_session_be_gone_on_with() -> 
         )
 
     assert (second.code, second.output, second.errors) == (0, "Two.\n", "")
-    assert [item["content"] for item in heard(server.model, 1)] == ["first", "One.", "second\nline\n"]
+    assert [item["content"] for item in heard(server.model, 1)] == ["first", "One.", "second\nline"]
 
 
 async def test_with_json_each_event_is_a_line() -> None:
@@ -237,7 +237,7 @@ async def test_lines_of_input_are_messages_and_commands() -> None:
     assert lines[1] == "One." and lines[2].startswith("The turn failed (rate_limited): Too fast.")
     assert lines[3].startswith("There is no /nope;")
     assert lines[4].startswith(f"{session} · failed · ")
-    assert lines[6:] == ["Three.", f"Go on with: agent-harness chat --session {session}"]
+    assert lines[6:] == ["Three.", f"Go on with: agent-harness chat --session {session} --url {server.url}"]
 
 
 async def test_answers_to_questions_come_from_the_same_input(tmp_path: Path) -> None:
@@ -303,6 +303,60 @@ async def test_an_interrupted_message_ends_with_130_and_leaves_the_session_idle(
 
     assert process.returncode == 130 and b"Traceback" not in errors
     assert (after.code, after.output) == (0, "Here.\n")
+
+
+@pytest.mark.parametrize("once", [True, False], ids=["one message", "lines of input"])
+async def test_an_interrupted_message_that_waits_behind_another_turn_ends_with_130_at_once(once: bool) -> None:
+    with serve_script(call("elsewhere", "{}")) as server:
+        session = await leave_waiting(server.url)
+        options = ("-m", "go") if once else ()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-W", "error", "-m", "agent_harness", "chat", *options, "--session", session,
+            "--url", server.url, env=environment(),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"" if once else b"go\nagain\n")
+        async with asyncio.timeout(START_S):
+            while b"waits behind" not in await process.stdout.readline():
+                pass
+            process.send_signal(signal.SIGINT)
+            rest = await process.stdout.read()
+            await process.wait()
+        shown = await run_cli("sessions", "show", session, "--url", server.url)
+
+    assert process.returncode == 130 and b"Traceback" not in rest
+    assert b"the message stays queued" in rest
+    assert "user (queued):\ngo" in shown.output and "again" not in shown.output
+
+
+async def test_the_way_to_go_on_names_the_server_the_tools_and_their_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "my folder"
+    folder.mkdir()
+    with serve_script() as server:
+        ran = await run_cli(
+            "chat", "--tools", "coding", "--root", "my folder", "--yes",
+            cwd=tmp_path, given="/session\n", AGENT_HARNESS_URL=server.url, AGENT_HARNESS_API_KEY="secret",
+        )  # fmt: skip
+
+    session = ran.output.split()[1].rstrip(".")
+    command = f"agent-harness chat --session {session} --url {server.url} --tools coding --root 'my folder'"
+    assert ran.output.splitlines()[-2:] == [command, f"Go on with: {command}"]
+
+
+async def test_a_session_that_is_not_there_is_named() -> None:
+    with serve_script() as server:
+        ran = await run_cli("chat", "-m", "hi", "--session", "sess_no", "--url", server.url)
+
+    assert (ran.code, ran.errors) == (1, "agent-harness: There is no session sess_no; it may have been deleted.\n")
+
+
+async def test_a_server_that_is_no_agent_harness_is_told_with_what_to_do() -> None:
+    with serve_mock() as url:
+        ran = await run_cli("chat", "-m", "hi", "--url", f"{url}/nowhere")
+
+    assert (ran.code, ran.output, ran.errors.count("\n")) == (1, "", 1)
+    assert "is no agent-harness server" in ran.errors and "Check the address, --url." in ran.errors
 
 
 async def test_chat_needs_no_model_of_its_own_to_talk_with_serve() -> None:

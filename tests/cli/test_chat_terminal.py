@@ -16,8 +16,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from agent_harness.llm.scripted import Step, say
-from tests.cli.programs import WITHOUT_EXTRAS, Served, call_tool, serve_mock, serve_script
+from agent_harness.llm.scripted import Step, call, say
+from tests.cli.programs import WITHOUT_EXTRAS, Served, call_tool, leave_waiting, serve_mock, serve_script
 from tests.cli.tmux import Terminal, open_terminal
 from tests.support import WAIT_S, heard
 
@@ -150,6 +150,36 @@ def test_ctrl_c_at_the_prompt_warns_and_a_second_one_leaves(folder: Path, progra
         terminal.wait_for("(Ctrl-C again, or Ctrl-D, leaves)", times=2)
         terminal.press("C-c")
         assert terminal.wait_for_end().endswith("exit code 0")
+
+
+@FLAVOURS
+def test_ctrl_c_while_the_message_waits_behind_another_turn_gives_the_prompt_back(
+    folder: Path, program: tuple[str, ...]
+) -> None:
+    with serve_script(call("elsewhere", "{}"), say("Here I am.")) as server:
+        session = asyncio.run(leave_waiting(server.url))
+        with open_terminal([*program, "chat", "--url", server.url, "--session", session], folder) as terminal:
+            terminal.wait_for("/interrupt ends it.")
+            terminal.wait_for(">")
+            terminal.type("are you there?")
+            terminal.wait_for("waits behind a running turn")
+            terminal.press("C-c")
+            terminal.wait_for("the message stays queued")
+            terminal.type("/interrupt")
+            terminal.wait_for("The turn was interrupted.")
+            terminal.type("/quit")
+            assert terminal.wait_for_end().endswith("exit code 0")
+
+
+@FLAVOURS
+def test_ctrl_d_at_a_question_is_a_no(folder: Path, program: tuple[str, ...]) -> None:
+    steps = (call_tool("edit_file", **EDIT), say("Then I leave it."))
+    with serve_script(*steps) as server, chatting(server, folder, "--tools", "coding", program=program) as terminal:
+        terminal.type("make it teal")
+        terminal.wait_for("[a]lways:")
+        terminal.press("C-d")
+        terminal.wait_for("Then I leave it.")
+    assert (folder / "notes.txt").read_text() == "name: widget\ncolor: grey\n"
 
 
 def test_what_was_typed_before_a_question_does_not_answer_it(folder: Path) -> None:

@@ -4,6 +4,8 @@ Commands: bounded in time and output, and ended with everything they started.
 
 import asyncio
 import os
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -127,8 +129,50 @@ async def test_what_is_left_in_the_background_ends_with_the_command(tools: Codin
     assert await gone(int(output))
 
 
-async def test_what_leaves_the_group_does_not_hold_the_answer_up(tools: CodingTools) -> None:
+DAEMON = (
+    "(setsid bash -c 'echo $$; exec 0<&- 1>&- 2>&-; trap \"\" TERM HUP; while :; do sleep 1000; done' &) ; sleep 0.3"
+)
+"""It leaves the group and the pipe, and its parent ends before it."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="found by /proc")
+@pytest.mark.parametrize("command", ["setsid sleep 1000 & echo $!", DAEMON], ids=["setsid", "daemon"])
+async def test_what_leaves_the_group_ends_with_the_command(tools: CodingTools, command: str) -> None:
     async with asyncio.timeout(WAIT_S):
-        number = int(await tools.run_bash("setsid sleep 1000 & echo $!"))
-    # `setsid` became the sleeper itself: it is this test's to end.
-    os.kill(number, 9)
+        number = int(await tools.run_bash(command))
+
+    assert await gone(number)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="found by /proc")
+async def test_what_left_the_group_ends_with_a_call_that_is_cancelled(tools: CodingTools, tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    call = asyncio.create_task(tools.run_bash("setsid sleep 1000 & echo $$ $! > fifo; wait"))
+    numbers = await told.read()
+    call.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    for number in numbers:
+        assert await gone(number)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="found by /proc")
+async def test_a_command_within_a_command_ends_with_it(
+    tools: CodingTools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Each is known by its own mark and by those of the commands it runs in; nobody is ended by another's.
+    """
+    monkeypatch.setenv("AGENT_HARNESS_COMMAND", "outer")
+    assert re.fullmatch(r"outer [0-9a-f]{32}\n", await tools.run_bash("echo $AGENT_HARNESS_COMMAND"))
+
+    told = Told(tmp_path)
+    other = asyncio.create_task(tools.run_bash("setsid sleep 1000 & echo $! > fifo; wait"))
+    [number] = await told.read()
+    assert await tools.run_bash("true") == "[no output]"
+    os.kill(number, 0)
+    other.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await other
+    assert await gone(number)

@@ -139,7 +139,7 @@ async def test_export_that_fails_leaves_the_file_as_it_was(served: Served, tmp_p
     )
 
     assert (unknown.code, unknown.output) == (1, "")
-    assert unknown.errors == "agent-harness: There is no such session; it may have been deleted.\n"
+    assert unknown.errors == "agent-harness: There is no session sess_no; it may have been deleted.\n"
     assert (nowhere.code, nowhere.errors) == (
         1,
         "agent-harness: no/file cannot be written: No such file or directory.\n",

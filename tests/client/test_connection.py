@@ -148,6 +148,14 @@ def test_a_base_url_that_is_none_is_refused(url: str) -> None:
         Client(url)
 
 
+@pytest.mark.parametrize("prefix", ["", "/agents-backend"])
+@pytest.mark.parametrize("end", ["/v1", "/v1/"])
+def test_a_base_url_that_ends_in_v1_is_refused_with_the_one_meant(prefix: str, end: str) -> None:
+    url = f"http://127.0.0.1:8787{prefix}"
+    with pytest.raises(ValueError, match=f"leave it out, '{url}'$"):
+        Client(url + end)
+
+
 async def test_the_key_and_the_prefix_stand_in_each_request(pretend: Any) -> None:
     answers = Answers(CREATED)
     client = await pretend(answers.answer, api_key="secret")

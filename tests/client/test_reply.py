@@ -176,6 +176,19 @@ async def test_a_refused_message_raises_what_the_server_raised(serve: Any) -> No
     gate.set()
 
 
+@pytest.mark.parametrize("content", [5, None, b"text", {"type": "input_text", "text": "hi"}])
+async def test_what_is_neither_text_nor_parts_is_said_before_anything_is_sent(serve: Any, content: Any) -> None:
+    served = await serve()
+    session = await served.client.sessions.create()
+    with pytest.raises(TypeError, match="content is a text or a list of parts, not "):
+        await bounded(session.run(content))
+    with pytest.raises(TypeError, match="content is a text or a list of parts, not "):
+        session.send(content)
+    if content is not None:
+        with pytest.raises(TypeError, match="output is a text or a list of parts, not "):
+            await bounded(session.submit("call_1", content))
+
+
 async def test_a_tool_choice_can_be_a_value_or_a_dictionary(serve: Any) -> None:
     served = await serve(say("one"), say("two"))
     session = await served.client.sessions.create()

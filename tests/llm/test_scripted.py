@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from jsonschema import Draft202012Validator
 
 from agent_harness.errors import ModelError
 from agent_harness.llm.base import (
@@ -271,6 +272,84 @@ async def test_demo_calls_the_first_tool_it_is_offered() -> None:
 )  # fmt: skip
 async def test_demo_makes_arguments_from_the_schema(schema: Any, arguments: Any) -> None:
     assert await call_of(schema) == ("look_up", arguments)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}},
+        {"type": "object", "properties": {"a": {"anyOf": [False, {"const": "x"}]}}, "required": ["a"]},
+        {"type": "object", "properties": {"a": {"const": None}, "b": {"const": {"c": 1}}}},
+        {
+            "type": "object",
+            "properties": {"a": {"$ref": "#/$defs/A", "description": "one"}},
+            "$defs": {"A": {"allOf": [{"$ref": "#/$defs/B"}, {"properties": {"n": {"type": "integer"}}}]},
+                      "B": {"type": "object", "properties": {"e": {"enum": [3, 4]}}, "required": ["e", "n"]}},
+        },
+        {"$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "properties": {"b": {"type": "boolean"}}}}},
+        {
+            "type": "object",
+            "properties": {"next": {"$ref": "#/$defs/Node"}},
+            "$defs": {"Node": {"type": "object", "required": ["next", "kids"], "properties": {
+                "next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]},
+                "kids": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}}},
+        },
+        {"oneOf": [{"type": "object", "required": ["x"], "properties": {"x": {"type": "array", "minItems": 2}}}]},
+        {"type": "object", "required": ["a"], "additionalProperties": {"type": "integer"}},
+        {"type": "object", "required": ["a", "b"]},
+        {"type": "object", "properties": {"a": {"type": "object", "required": ["b"]}}},
+        {"type": "object", "properties": {"a": {"type": "array", "minItems": 3, "maxItems": 3,
+                                                "prefixItems": [{"type": "integer"}, {"type": "boolean"}],
+                                                "items": {"enum": ["x"]}}}},
+        {"type": "object", "properties": {"a": {"type": "string", "minLength": 9}, "b": {"type": "string",
+                                                                                     "maxLength": 2}}},
+        {"type": "object", "properties": {"a": {"type": "string", "format": "date"}}},
+        *(
+            {"type": "object", "properties": {"n": {"type": kind, **bounds}}}
+            for kind, bounds in [
+                ("integer", {"minimum": 5, "maximum": 9, "description": "such as 42"}),
+                ("integer", {"minimum": 2.5}),
+                ("integer", {"maximum": -3.5}),
+                ("integer", {"exclusiveMinimum": 1, "exclusiveMaximum": 3}),
+                ("integer", {"exclusiveMaximum": 0}),
+                ("integer", {"minimum": 7, "multipleOf": 5}),
+                ("number", {"exclusiveMinimum": 1, "exclusiveMaximum": 2}),
+                ("number", {"minimum": 0, "maximum": 0.5}),
+                ("number", {"exclusiveMinimum": 0, "maximum": 0.5}),
+            ]
+        ),
+    ],
+)  # fmt: skip
+async def test_demo_makes_arguments_that_fit(schema: Any) -> None:
+    _, arguments = await call_of(schema)
+
+    assert list(Draft202012Validator(schema).iter_errors(arguments)) == []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"$ref": "#/$defs/none"},
+        {"$ref": 5},
+        {"type": "object", "properties": {"a": {"$ref": "https://example.com/schema"}}, "required": ["a"]},
+        {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]},
+        {"type": "object", "properties": 5, "required": "a"},
+        {"type": "object", "properties": {"a": {"type": "integer", "minimum": "low"}}},
+        {"type": "object", "properties": {"a": {"type": "integer", "description": "9" * 5000}}},
+        {"type": "object", "properties": {"a": {"const": 2**70}}},
+        {"type": "object", "required": True},
+        {"type": "object", "properties": {"a": {"anyOf": [False]}}},
+        {"type": "object", "properties": {"a": {"type": "string", "format": []}}},
+        {"type": {}, "allOf": 5},
+        {"type": "object", "properties": {name: {"$ref": "#"} for name in "abcd"}, "required": list("abcd")},
+        {"type": "object", "properties": {"a": {"type": "array", "minItems": 10**9, "items": {"$ref": "#"}}}},
+    ],
+)
+async def test_demo_calls_with_an_object_whatever_the_schema(schema: Any) -> None:
+    _, arguments = await call_of(schema)
+
+    assert isinstance(arguments, dict)
 
 
 async def test_demo_answers_with_what_the_tool_returned() -> None:

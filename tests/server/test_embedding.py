@@ -5,6 +5,7 @@ The server inside another aiohttp application.
 import asyncio
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 from agent_harness.engine.harness import Harness
@@ -79,3 +80,23 @@ async def test_a_server_starts_twice_in_one_loop_on_a_port_of_its_own() -> None:
         async with asyncio.timeout(WAIT_S):
             await runner.cleanup()
     assert all(ports)
+
+
+@pytest.mark.parametrize("prefix", ["", "/", "//", "agents", "agents/"])
+def test_a_prefix_that_is_none_is_refused_and_leaves_the_application_alone(prefix: str) -> None:
+    app = web.Application()
+    with pytest.raises(ValueError, match="make_app serves at the root"):
+        init_app(app, Harness({}), prefix=prefix)
+    assert HARNESS not in app and not list(app.router.resources())
+    init_app(app, Harness({}), prefix="/agents/")
+
+
+def test_a_second_harness_is_refused_and_told_another_way() -> None:
+    app, first, second = web.Application(), Harness({}), Harness({})
+    init_app(app, first)
+    with pytest.raises(ValueError, match="serves a harness already"):
+        init_app(app, second, prefix="/other")
+    assert app[HARNESS] is first
+    app.add_subapp("/other", make_app(second))
+    with pytest.raises(ValueError, match="serves a harness already"):
+        init_app(make_app(Harness({})), second)
