@@ -30,8 +30,6 @@ from agent_harness.protocol.tools import Tool
 
 __all__ = ["DemoModel", "ScriptedModel", "Step", "call", "say", "think"]
 
-Script = list[Delta | ModelError | asyncio.Event]
-
 OPTIONAL_DEPTH = 4
 """How deep in a demo argument what may be left out still stands."""
 

@@ -126,6 +126,9 @@ async def _kill(
 async def test_a_server_that_is_stopped_while_a_call_is_open_goes_on_when_it_is_started(
     model: tuple[LoadState, str], tmp_path: Path
 ) -> None:
+    """
+    B155: with a state file a turn that runs is neither lost nor settled; it goes on.
+    """
     _, model_url = model
     settings, world = write_settings(tmp_path, model_url), World()
     async with aiohttp.ClientSession() as http:

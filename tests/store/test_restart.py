@@ -107,6 +107,9 @@ def _check_kept(before: dict[str, Any], after: dict[str, Any]) -> None:
 
 
 async def test_open_calls_can_be_answered_after_a_restart_and_results_stay_known() -> None:
+    """
+    B011: a call that was open is open again, and its result goes to the model with it.
+    """
     store = MemoryStore()
     async with open_harness(store) as harness:
         session = await harness.create_session()
