@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 
 import attrs
 
-from agent_harness.protocol.stored import Head, StoredItem
+from agent_harness.protocol.stored import Head
 from agent_harness.store.base import (
     Change,
     DropAnswer,
@@ -79,13 +79,17 @@ def _check_atomic(make: Make) -> None:
     store = make()
     store.load()
     store.apply(samples.session("sess_a"))
-    bad = PutItem("sess_a", 7, StoredItem(item=samples.Unwritable()))  # type: ignore[arg-type]
+    changed = attrs.evolve(samples.AGENT, metadata=samples.Unreadable())
     try:
-        store.apply([PutHead("sess_a", Head(updated_at=99)), bad, *samples.session("sess_b")])
+        store.apply([PutHead("sess_a", Head(updated_at=99)), PutAgent("sess_a", changed), *samples.session("sess_b")])
     except Exception:
-        held = _reopen(store, make)
-        assert list(held) == ["sess_a"], f"a list that failed left {list(held)}"
-        assert held["sess_a"].head == samples.HEAD, "a list that failed changed a session"
+        kept, head = ["sess_a"], samples.HEAD
+    else:
+        # It keeps the values themselves, and never read this one.
+        kept, head = ["sess_a", "sess_b"], Head(updated_at=99)
+    held = _reopen(store, make)
+    assert list(held) == kept, f"a list that {'failed' if len(kept) == 1 else 'was kept'} left {list(held)}"
+    assert held["sess_a"].head == head, f"of a list the head is {held['sess_a'].head}"
 
 
 def _check_order(make: Make) -> None:

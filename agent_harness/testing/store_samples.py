@@ -4,7 +4,7 @@ Values that the contracts of stores are checked with: every kind of part, with w
 
 from __future__ import annotations
 
-import attrs
+from collections.abc import Iterator, Mapping
 
 from agent_harness.protocol.agents import Agent
 from agent_harness.protocol.items import (
@@ -27,7 +27,7 @@ from agent_harness.protocol.transcript import Waiting
 from agent_harness.protocol.turns import LastError, Turn
 from agent_harness.store.base import Change, PutAgent, PutAnswer, PutHead
 
-__all__ = ["AGENT", "HEAD", "ITEMS", "OFFER", "TURNS", "WAITING", "Unwritable", "answer", "session"]
+__all__ = ["AGENT", "HEAD", "ITEMS", "OFFER", "TURNS", "WAITING", "Unreadable", "answer", "session"]
 
 TEXT = "caf\u00e9 \u2028 \U0001f600 \" \\ ' \n\t\x7f"
 TOOL = Tool(name="look", description=TEXT, parameters={"type": "object", "x": [1, 2.5, None]}, strict=True, timeout_s=2)
@@ -35,14 +35,19 @@ BARE = Tool(name="bare")
 HIDDEN = Provenance("openai", "gpt", {"id": "rs_1", "encrypted_content": TEXT, "n": [None, True, 1]})
 
 
-@attrs.frozen
-class Unwritable:
+class Unreadable(Mapping[str, str]):
     """
-    An item that no store can write.
+    Metadata that cannot be read: a store that writes what it is given fails in the middle of a list.
     """
 
-    id: str = "bad"
-    body: object = attrs.field(factory=object)
+    def __getitem__(self, key: str) -> str:
+        raise ValueError("this metadata cannot be read")
+
+    def __iter__(self) -> Iterator[str]:
+        raise ValueError("this metadata cannot be read")
+
+    def __len__(self) -> int:
+        return 1
 
 
 AGENT = StoredAgent(
