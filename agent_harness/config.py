@@ -3,6 +3,7 @@ Settings: frozen values, from the environment and flags. Nothing here opens, con
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -10,12 +11,21 @@ import attrs
 
 from agent_harness.errors import ConfigError
 
-__all__ = ["DEFAULT_BASE_URL", "DEFAULT_MODEL", "Limits", "ProviderSettings", "Settings", "load_settings"]
+__all__ = [
+    "DEFAULT_BASE_URL",
+    "DEFAULT_MODEL",
+    "Limits",
+    "ProviderSettings",
+    "Settings",
+    "check_node",
+    "load_settings",
+]
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 DEFAULT_MODEL = "gpt-5-mini"
 
 Api = Literal["responses", "chat"]
+TransportName = Literal["aiohttp", "openai"]
 
 
 @attrs.frozen(kw_only=True)
@@ -27,6 +37,7 @@ class ProviderSettings:
         name: what agents call it by (``agent.provider``).
         api: its wire dialect.
         base_url: URL up to and including ``/v1``.
+        transport: what carries requests: aiohttp's client, or the openai SDK's, which costs more.
         api_key: the key, or None; then it is read from the environment variable ``api_key_env`` at each start.
         needs_key: False for servers that want none.
         model: what an agent without a model gets.
@@ -46,6 +57,7 @@ class ProviderSettings:
     name: str = "default"
     api: Api = "responses"
     base_url: str = DEFAULT_BASE_URL
+    transport: TransportName = "aiohttp"
     api_key: str | None = attrs.field(default=None, repr=False)
     api_key_env: str | None = "OPENAI_API_KEY"
     needs_key: bool = True
@@ -127,6 +139,7 @@ class Settings:
         allowed_origins: origins of pages that may use the server.
         insecure: listen on any address without a key.
         state: the file in which sessions are kept beyond the process; None keeps them in memory only.
+        node: this process's name among several behind a router; it stands in the ids of its sessions.
     """
 
     providers: tuple[ProviderSettings, ...] = (ProviderSettings(),)
@@ -140,6 +153,19 @@ class Settings:
     allowed_origins: tuple[str, ...] = ()
     insecure: bool = False
     state: str | None = None
+    node: str | None = None
+
+
+def check_node(node: str) -> str:
+    """
+    *node*, if a process can be called so. It has no ``_``, which ends it in the ids of sessions.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not re.fullmatch(r"[a-z0-9-]{1,32}", node):
+        raise ConfigError(f"The node is called {node!r}; a name has 1 to 32 of a-z, 0-9 and -.")
+    return node
 
 
 def load_settings(
@@ -157,6 +183,7 @@ def load_settings(
     no_key: bool = False,
     grace: float | None = None,
     state: str | None = None,
+    node: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """
@@ -172,6 +199,8 @@ def load_settings(
         raise ConfigError(f"--max-sessions is {max_sessions}; it must be at least 1.")
     if port is not None and not 0 <= port <= 65535:
         raise ConfigError(f"--port is {port}; it must be from 0 to 65535.")
+    if node is not None:
+        check_node(node)
     environ = os.environ if environ is None else environ
     settings = base or Settings(providers=(_provider_of_environment(environ),))
     given: dict[str, Any] = {name: value for name, value in (("model", model), ("api", api)) if value is not None}
@@ -197,6 +226,7 @@ def load_settings(
         allowed_origins=tuple(allowed_origins) or settings.allowed_origins,
         insecure=insecure or settings.insecure,
         state=settings.state if state is None else state,
+        node=settings.node if node is None else node,
         host=settings.host if host is None else host,
         port=settings.port if port is None else port,
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from agent_harness.config import Limits, ProviderSettings, Settings
+from agent_harness.config import Limits, ProviderSettings, Settings, check_node
 from agent_harness.errors import ConfigError, InvalidRequest
 from agent_harness.protocol.agents import Agent
 from agent_harness.protocol.decode import read
@@ -33,6 +33,7 @@ class _Server:
     origins: tuple[str, ...] = ()
     insecure: bool = False
     state: str | None = None
+    node: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -75,6 +76,11 @@ def _read_settings(table: dict[str, Any]) -> Settings:
             raise InvalidRequest("A limit is more than 0.", param=f"limits.{name}")
     if not 0 <= shape.server.port <= 65535:
         raise InvalidRequest("A port is a number from 0 to 65535.", param="server.port")
+    if shape.server.node is not None:
+        try:
+            check_node(shape.server.node)
+        except ConfigError as error:
+            raise InvalidRequest(str(error), param="server.node") from None
     providers = tuple(_read_provider(name, value) for name, value in shape.providers.items())
     names = [provider.name for provider in providers]
     default = shape.default_provider or (names[0] if names else "default")
@@ -90,6 +96,7 @@ def _read_settings(table: dict[str, Any]) -> Settings:
         allowed_origins=shape.server.origins,
         insecure=shape.server.insecure,
         state=shape.server.state,
+        node=shape.server.node,
         agents={name: _read_named_agent(name, value, names) for name, value in shape.agents.items()},
     )
     return attrs.evolve(settings, providers=providers) if providers else settings

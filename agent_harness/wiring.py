@@ -16,7 +16,7 @@ __all__ = ["load_adapters", "make_access", "make_model", "make_models", "open_de
 
 def make_model(settings: ProviderSettings) -> Model:
     """
-    The adapter for a provider. Importing the openai SDK is left to its first call, or to `load_adapters`.
+    The adapter for a provider. Importing its transport is left to its first call, or to `load_adapters`.
     """
     if settings.api == "chat":
         from agent_harness.llm.chat import ChatModel
@@ -53,13 +53,16 @@ def make_access(settings: Settings) -> Access:
     return Access(keys=settings.api_keys, hosts=hosts, origins=settings.allowed_origins)
 
 
-def load_adapters() -> None:
+def load_adapters(settings: Settings) -> None:
     """
-    Import the openai SDK (most of a second): call it in a thread, so that no loop waits for it.
+    Import what the providers' adapters need (of the openai SDK most of a second): call it in a thread, so that no loop
+    waits for it.
     """
-    from agent_harness.llm.upstream import Upstream
+    from agent_harness.llm.upstream import load_transport
 
-    Upstream.load()
+    for provider in settings.providers:
+        make_model(provider)
+        load_transport(provider)
 
 
 def open_harness(settings: Settings) -> Harness:
@@ -73,6 +76,7 @@ def open_harness(settings: Settings) -> Harness:
         limits=settings.limits,
         agents=settings.agents,
         store=_open_store(settings),
+        node=settings.node,
     )
 
 
@@ -95,4 +99,5 @@ def open_demo_harness(settings: Settings) -> Harness:
         default_provider=settings.default_provider,
         limits=settings.limits,
         store=_open_store(settings),
+        node=settings.node,
     )

@@ -15,13 +15,14 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from itertools import product
 from statistics import median
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 
-from agent_harness.config import ProviderSettings
+from agent_harness.config import ProviderSettings, Settings, TransportName
 from agent_harness.llm.base import Request
 from agent_harness.protocol.blocks import Block
 from agent_harness.protocol.items import InputText, Message
@@ -32,6 +33,7 @@ from agent_harness.wiring import load_adapters, make_model
 
 PATHS: dict[Dialect, str] = {"responses": "/responses", "chat": "/chat/completions"}
 PACES = ("burst", "paced")
+TRANSPORTS: tuple[TransportName, ...] = ("aiohttp", "openai")
 GAP_S = 0.0005
 
 
@@ -104,13 +106,10 @@ async def stream(model: Any, request: Request) -> None:
             pass
 
 
-async def measure(rounds: int, base_url: str, dialect: Dialect, pace: str) -> tuple[float, float]:
+async def measure(rounds: int, settings: ProviderSettings) -> tuple[float, float]:
     """
     CPU seconds for one stream: bare, and in the adapter.
     """
-    settings = ProviderSettings(
-        api=dialect, base_url=f"{base_url}/{pace}", model="m", api_key_env=None, needs_key=False
-    )
     model: Any = make_model(settings)
     message = Message(id="m", role="user", content=(InputText("Hello"),), origin="client", created_at=0)
     request = Request(session_id="s", provider="p", model="m", blocks=(Block((message,)),))
@@ -118,7 +117,7 @@ async def measure(rounds: int, base_url: str, dialect: Dialect, pace: str) -> tu
     taken: dict[str, list[float]] = {"bare": [], "adapter": []}
     async with aiohttp.ClientSession() as session:
         ways: dict[str, Callable[[], Awaitable[None]]] = {
-            "bare": lambda: iterate(session, f"{base_url}/{pace}{PATHS[dialect]}", body),
+            "bare": lambda: iterate(session, settings.base_url + PATHS[settings.api], body),
             "adapter": lambda: stream(model, request),
         }
         for number in range(rounds + 3):
@@ -135,19 +134,26 @@ async def compare(rounds: int, deltas: int, port: str) -> None:
     """
     Measure everything and print a table.
     """
-    load_adapters()
-    say("| dialect | arrival | events | bare aiohttp, µs/event | adapter, µs/event | more, µs/event | ratio |")
-    say("|---|---|---|---|---|---|---|")
-    for dialect in PATHS:
+    say(
+        "| dialect | transport | arrival | events | bare aiohttp, µs/event | adapter, µs/event | more, µs/event | ratio |"
+    )
+    say("|---|---|---|---|---|---|---|---|")
+    for dialect, transport, pace in product(PATHS, TRANSPORTS, PACES):
+        settings = ProviderSettings(
+            api=dialect,
+            transport=transport,
+            base_url=f"http://127.0.0.1:{port}/{pace}",
+            model="m",
+            api_key_env=None,
+            needs_key=False,
+        )
+        load_adapters(Settings(providers=(settings,)))
         events = len(record(dialect, deltas))
-        for pace in PACES:
-            bare, adapter = (
-                1e6 * taken / events for taken in await measure(rounds, f"http://127.0.0.1:{port}", dialect, pace)
-            )
-            say(
-                f"| {dialect} | {pace} | {events} | {bare:.1f} | {adapter:.1f} | {adapter - bare:.1f} "
-                f"| {adapter / bare:.1f} |"
-            )
+        bare, adapter = (1e6 * taken / events for taken in await measure(rounds, settings))
+        say(
+            f"| {dialect} | {transport} | {pace} | {events} | {bare:.1f} | {adapter:.1f} | {adapter - bare:.1f} "
+            f"| {adapter / bare:.1f} |"
+        )
 
 
 def main() -> None:

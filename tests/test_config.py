@@ -82,6 +82,13 @@ def test_flags_name_host_port_and_bound_on_sessions() -> None:
     assert settings.limits == attrs.evolve(Limits(), sessions=1)
 
 
+@pytest.mark.parametrize("name", ["a", "eu-west-1", "0", "a" * 32])
+def test_flag_names_the_node(name: str) -> None:
+    assert load(node=name).node == name
+    assert load(base=Settings(node="b")).node == "b"
+    assert load(base=Settings(node="b"), node=name).node == name
+
+
 @pytest.mark.parametrize(
     "environ, flags, named",
     [
@@ -89,6 +96,10 @@ def test_flags_name_host_port_and_bound_on_sessions() -> None:
         ({}, {"api": ""}, "--api"),
         ({}, {"max_sessions": 0}, "--max-sessions is 0"),
         ({}, {"max_sessions": -1}, "--max-sessions is -1"),
+        *(
+            ({}, {"node": name}, f"The node is called {name!r}")
+            for name in ("", "a_b", "A", "a/b", "ä", "a\n", "a" * 33)
+        ),
         ({"OPENAI_BASE_URL": "127.0.0.1:9"}, {}, "OPENAI_BASE_URL is '127.0.0.1:9'"),
         ({"OPENAI_BASE_URL": "ftp://h/v1"}, {}, "http:// or https://"),
     ],

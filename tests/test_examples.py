@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ import aiohttp
 import pytest
 
 from agent_harness.client import Client
+from tests.integration.router import command as router_command
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -85,6 +87,17 @@ def test_every_example_has_its_test_here() -> None:
     here = Path(__file__).read_text()
     for entry in EXAMPLES.iterdir():
         assert f'"{entry.name}' in here or entry.name == "__pycache__", entry.name
+
+
+def test_the_router_configuration_is_one_that_nginx_takes(tmp_path: Path) -> None:
+    """
+    That it does what it should is in tests/integration/test_router.py.
+    """
+    shutil.copytree(EXAMPLES / "router", tmp_path, dirs_exist_ok=True)
+    done = subprocess.run([*router_command(tmp_path), "-t"], capture_output=True, text=True, timeout=WAIT_S)
+
+    assert done.returncode == 0, done.stderr
+    assert "test is successful" in done.stderr and "[warn]" not in done.stderr
 
 
 async def test_in_process_prints_the_answer_and_what_the_session_remembers() -> None:

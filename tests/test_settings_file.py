@@ -18,6 +18,7 @@ default_provider = "local"
 
 [server]
 port = 9000
+node = "a"
 
 [limits]
 sessions = 12
@@ -62,6 +63,7 @@ def test_a_file_sets_providers_agents_limits_and_the_address(tmp_path: Path) -> 
     assert (local.headers, local.extra_body) == ({"x-team": "blue"}, {"seed": 7})
     assert (other.name, other.api_key_env) == ("openai", "TEAM_KEY")
     assert (settings.default_provider, settings.port, settings.host) == ("local", 9000, "127.0.0.1")
+    assert settings.node == "a"
     assert (settings.limits.sessions, settings.limits.ping_s, settings.limits.queued_messages) == (12, 2.5, 100)
     agent = settings.agents["coder"]
     assert (agent.instructions, agent.tool_timeout_s, agent.tools[0].name) == ("Write code.", None, "read_file")
@@ -91,6 +93,7 @@ async def test_a_session_names_an_agent_and_gets_a_copy_of_it(tmp_path: Path) ->
         ("[server]\nprt = 1\n", 2, "server.prt"),
         ('[server]\n\nport = "x"\n', 3, "server.port"),
         ("[server]\nport = 70000\n", 2, "server.port"),
+        ('[server]\nnode = "a_b"\n', 2, "server.node"),
         ("[limits]\nsessions = 0\n", 2, "limits.sessions"),
         ("[limits]\nsessions = true\n", 2, "limits.sessions"),
         ('[providers.a]\napi = "soap"\n', 2, "providers.a.api"),

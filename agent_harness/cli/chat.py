@@ -218,7 +218,7 @@ async def _open_partner(options: _Options, tools: list[Callable[..., Any]]) -> "
     if not options.demo:
         _check_key(settings, options.agent)
     async with open_demo_harness(settings) if options.demo else open_harness(settings) as harness:
-        warming = None if options.demo else asyncio.create_task(asyncio.to_thread(load_adapters))
+        warming = None if options.demo else asyncio.create_task(asyncio.to_thread(load_adapters, settings))
         try:
             yield InProcess.open(harness, tools, _session_body(options))
         finally:

@@ -7,7 +7,7 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, TextIO, TypeVar
 
 import click
@@ -33,12 +33,13 @@ class CommandFailed(Exception):
     """
 
 
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
+def run(coroutine: Coroutine[Any, Any, T], make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
     """
-    Run a command; what is wrong ends the process with one line.
+    Run a command, on a loop of *make_loop* if it is given; what is wrong ends the process with one line.
     """
     try:
-        return asyncio.run(coroutine)
+        with asyncio.Runner(loop_factory=make_loop) as runner:
+            return runner.run(coroutine)
     except ConfigError as error:
         fail(str(error), MISUSED)
     except (CommandFailed, ListenError) as error:

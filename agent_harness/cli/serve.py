@@ -4,12 +4,13 @@
 
 import asyncio
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent_harness.cli.exits import FAILED, run
+from agent_harness.cli.exits import FAILED, MISUSED, fail, run
 from agent_harness.cli.options import api_option, config_option, load
 from agent_harness.logs import setup_logs
 
@@ -43,8 +44,10 @@ __all__ = ["demo", "mock_llm", "serve"]
 )
 @click.option("--log-json", is_flag=True, help="Write the log as one JSON object a line.")
 @click.option("--state", type=click.Path(dir_okay=False), help="File that sessions are kept in; without, in memory.")
+@click.option("--node", help="Name of this process among several behind a router; part of its sessions' ids.")
+@click.option("--uvloop", is_flag=True, help="Run on uvloop, which the extra `fast` brings.")
 @click.option("--demo", is_flag=True, help="Answer with the built-in demo model: no key, no network.")
-def serve(config: Path | None, demo: bool, log_level: str, log_json: bool, **flags: Any) -> None:
+def serve(config: Path | None, demo: bool, log_level: str, log_json: bool, uvloop: bool, **flags: Any) -> None:
     """
     Start the server.
 
@@ -52,7 +55,8 @@ def serve(config: Path | None, demo: bool, log_level: str, log_json: bool, **fla
     lets in, like --api-key.
     """
     setup_logs(json=log_json, level=log_level.upper())
-    run(_serve(config, demo, flags))
+    make_loop = _find_uvloop() if uvloop else None
+    run(_serve(config, demo, flags), make_loop)
 
 
 @click.command()
@@ -74,6 +78,14 @@ def mock_llm(host: str, port: int) -> None:
     run(_mock_llm(host, port))
 
 
+def _find_uvloop() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        fail("--uvloop needs uvloop: pip install 'agent-harness[fast]'. It does not run on Windows.", MISUSED)
+    return new_event_loop
+
+
 async def _serve(config: Path | None, demo: bool, flags: dict[str, Any]) -> None:
     from agent_harness.server import make_app
     from agent_harness.serving import serve_app
@@ -85,10 +97,12 @@ async def _serve(config: Path | None, demo: bool, flags: dict[str, Any]) -> None
         warming: list[asyncio.Task[None]] = []
 
         def announce(url: str) -> None:
-            click.echo(f"agent-harness listens on {url}{' with the demo model' if demo else ''}")
+            # What really runs, not what was asked for.
+            loop = " (uvloop)" if type(asyncio.get_running_loop()).__module__.startswith("uvloop") else ""
+            click.echo(f"agent-harness listens on {url}{' with the demo model' if demo else ''}{loop}")
             if not demo:
                 _warn_of_missing_keys(settings)
-                warming.append(asyncio.create_task(asyncio.to_thread(load_adapters)))
+                warming.append(asyncio.create_task(asyncio.to_thread(load_adapters, settings)))
 
         app = make_app(harness, access)
         await serve_app(app, settings.host, settings.port, on_listening=announce, on_stopping=harness.drain)

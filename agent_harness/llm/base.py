@@ -23,7 +23,7 @@ A `Model` takes a `Request` and yields `Delta` values. In words:
 9. A model that computes its deltas without waiting for anything gives way to the event loop between two of them.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import attrs
@@ -55,13 +55,16 @@ class RequestCache:
 
     ``key`` says for which provider, model and dialect; ``count`` how many blocks of the request ``data`` holds, joined
     by commas. Closed blocks never change, so an adapter only ever appends. Belongs to the session; the adapter fills
-    it. ``ids`` are the provider's own item ids in ``data``, for an adapter that must send none twice.
+    it. ``ids`` are the provider's own item ids in ``data``, for an adapter that must send none twice. ``parts`` is how
+    many outputs that are more than text the first ``parts_count`` blocks hold, whatever the key.
     """
 
     key: tuple[str, ...] = ()
     count: int = 0
     data: bytearray = attrs.field(factory=bytearray, repr=False)
     ids: set[str] = attrs.field(factory=set, repr=False)
+    parts: int = 0
+    parts_count: int = 0
 
     def reset(self, key: tuple[str, ...]) -> None:
         """
@@ -79,7 +82,7 @@ class Request:
     session_id: str
     provider: str
     model: str | None
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
     closed: int = 0
     instructions: str | None = None
     tools: tuple[Tool, ...] = ()

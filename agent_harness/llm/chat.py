@@ -6,17 +6,14 @@ for, a short time, and what breaks then breaks nothing.
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator
-from typing import Any
 
 from agent_harness.config import ProviderSettings
-from agent_harness.errors import ModelError
 from agent_harness.llm.base import Delta, Request
 from agent_harness.llm.chat_reader import AnswerReader
 from agent_harness.llm.chat_request import encode_body, output_limit
-from agent_harness.llm.upstream import Upstream, with_retries
-from agent_harness.llm.upstream_retries import TextOutputs
+from agent_harness.llm.upstream import AnswerStream, Event, Upstream, UpstreamError, with_retries
+from agent_harness.llm.upstream_retries import Batches, TextOutputs, one_by_one
 
 __all__ = ["ChatModel"]
 
@@ -51,17 +48,16 @@ class ChatModel:
         """
         return encode_body(request, self._text_outputs.settings_for(request, self._settings))
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+    def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """
         Answer *request*.
 
         Raises:
-            ModelError: the call failed.
+            UpstreamError: the call failed.
         """
-        answer = self._text_outputs.ask(request, self._settings, lambda settings: self._try(request, settings))
-        async with contextlib.aclosing(answer) as deltas:
-            async for delta in deltas:
-                yield delta
+        return one_by_one(
+            self._text_outputs.ask(request, self._settings, lambda settings: self._try(request, settings))
+        )
 
     async def aclose(self) -> None:
         """
@@ -70,40 +66,35 @@ class ChatModel:
         if self._owns_upstream:
             await self._upstream.aclose()
 
-    def _try(self, request: Request, settings: ProviderSettings) -> AsyncGenerator[Delta, None]:
+    def _try(self, request: Request, settings: ProviderSettings) -> Batches:
         body = encode_body(request, settings)
         return with_retries(settings, lambda: self._ask(request, body))
 
-    async def _ask(self, request: Request, body: bytes) -> AsyncGenerator[Delta, None]:
+    async def _ask(self, request: Request, body: bytes) -> Batches:
         answer = AnswerReader(output_limit(request, self._settings))
-        async with contextlib.aclosing(self._upstream.events(PATH, body, request.session_id)) as events:
-            async for _, chunk in events:
-                for delta in answer.feed(chunk):
-                    yield delta
-                if answer.finished:
-                    break
-            if answer.finished:
-                async for chunk in _read_rest(events, answer):
-                    for delta in answer.feed(chunk):
-                        yield delta
-        for delta in answer.end():
-            yield delta
-
-
-async def _read_rest(
-    events: AsyncGenerator[tuple[str, dict[str, Any]], None], answer: AnswerReader
-) -> AsyncGenerator[dict[str, Any], None]:
-    """
-    The chunks behind ``finish_reason``, as long as they come soon.
-    """
-    while answer.failure is None:
+        stream = await self._upstream.open(PATH, body, request.session_id)
         try:
-            async with asyncio.timeout(END_WAIT_S if answer.has_usage else USAGE_WAIT_S):
-                _, chunk = await anext(events)
-        except (StopAsyncIteration, TimeoutError):
-            return
-        except ModelError as error:
-            if error.code in ("upstream_disconnected", "upstream_idle", "upstream_invalid"):
-                return
-            raise
-        yield chunk
+            while (events := await _read_next(stream, answer)) is not None:
+                yield [delta for _, chunk in events for delta in answer.feed(chunk)]
+        finally:
+            await stream.aclose()
+        yield list(answer.end())
+
+
+async def _read_next(stream: AnswerStream, answer: AnswerReader) -> list[Event] | None:
+    """
+    The next events, None when no more come: behind ``finish_reason`` they are waited for a short time only.
+    """
+    if not answer.finished:
+        return await stream.next()
+    if answer.failure is not None:
+        return None
+    try:
+        async with asyncio.timeout(END_WAIT_S if answer.has_usage else USAGE_WAIT_S):
+            return await stream.next()
+    except TimeoutError:
+        return None
+    except UpstreamError as error:
+        if error.code in ("upstream_disconnected", "upstream_idle", "upstream_invalid"):
+            return None
+        raise

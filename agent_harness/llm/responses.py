@@ -4,15 +4,14 @@ for and given back. Many servers imitate it; what they leave out or change is me
 """
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 
 from agent_harness.config import ProviderSettings
 from agent_harness.llm.base import Delta, Request
 from agent_harness.llm.responses_events import AnswerReader
 from agent_harness.llm.responses_input import build_body, find_model
-from agent_harness.llm.upstream import Upstream, finish, with_retries
+from agent_harness.llm.upstream import Upstream, with_retries
 from agent_harness.llm.upstream_errors import CUT
-from agent_harness.llm.upstream_retries import TextOutputs
+from agent_harness.llm.upstream_retries import Batches, TextOutputs, one_by_one
 
 __all__ = ["ResponsesModel"]
 
@@ -56,7 +55,9 @@ class ResponsesModel:
             ModelError: the call failed.
         """
         find_model(request, self._settings)
-        return self._text_outputs.ask(request, self._settings, lambda settings: self._try(request, settings))
+        return one_by_one(
+            self._text_outputs.ask(request, self._settings, lambda settings: self._try(request, settings))
+        )
 
     async def aclose(self) -> None:
         """
@@ -65,19 +66,23 @@ class ResponsesModel:
         if self._owns_upstream:
             await self._upstream.aclose()
 
-    def _try(self, request: Request, settings: ProviderSettings) -> AsyncGenerator[Delta, None]:
+    def _try(self, request: Request, settings: ProviderSettings) -> Batches:
         body = build_body(request, settings)
         return with_retries(settings, lambda: self._ask(body, request.session_id))
 
-    async def _ask(self, body: bytes, session_id: str) -> AsyncGenerator[Delta, None]:
+    async def _ask(self, body: bytes, session_id: str) -> Batches:
         reader = AnswerReader()
-        async with aclosing(self._upstream.events("/responses", body, session_id)) as events:
-            async for name, event in events:
-                for delta in reader.read(name, event):
-                    yield delta
+        stream = await self._upstream.open("/responses", body, session_id)
+        try:
+            while (events := await stream.next()) is not None:
+                yield reader.read_all(events)
+                if reader.failure is not None:
+                    raise reader.failure
                 if reader.ended is not None:
                     # Before the last delta, since whoever reads it may go.
-                    await finish(events)
-                    yield reader.ended
+                    await stream.finish()
+                    yield [reader.ended]
                     return
+        finally:
+            await stream.aclose()
         raise CUT.error("The model server's answer stopped before its end.")

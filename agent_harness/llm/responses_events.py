@@ -8,7 +8,7 @@ neither a summary nor encrypted content, so that a local model's reasoning is no
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import orjson
@@ -24,9 +24,9 @@ from agent_harness.llm.base import (
     TextDelta,
 )
 from agent_harness.llm.calls import arguments_text
-from agent_harness.llm.responses_items import ItemLog, ItemType, OpenItem, as_index, as_item_type, as_name
+from agent_harness.llm.responses_items import ItemLog, ItemType, OpenItem, StreamedText, as_index, as_item_type, as_name
 from agent_harness.llm.surrogates import join_halves
-from agent_harness.llm.upstream import read_count, read_error
+from agent_harness.llm.upstream import Event, UpstreamError, read_count, read_error
 from agent_harness.protocol.items import Usage
 
 __all__ = ["AnswerReader"]
@@ -46,6 +46,12 @@ _TEXTS: dict[str, tuple[ItemType, str, str, str, bool]] = {
     "response.reasoning_text.delta": ("reasoning", "raw", "delta", "content_index", False),
     "response.reasoning_text.done": ("reasoning", "raw", "text", "content_index", True),
 }
+_DELTAS: dict[str, Callable[[Any, str, int], Delta]] = {
+    "response.output_text.delta": TextDelta,
+    "response.refusal.delta": RefusalDelta,
+    "response.reasoning_summary_text.delta": SummaryDelta,
+    "response.function_call_arguments.delta": lambda index, delta, number: ArgumentsDelta(index, delta),
+}
 _PART_KINDS = {
     "output_text": "text",
     "text": "text",
@@ -58,15 +64,33 @@ _TERMINAL = frozenset({"response.completed", "response.incomplete", "response.do
 
 class AnswerReader:
     """
-    Reads one answer. ``ended`` is set once its end marker was read; the deltas before it come first.
+    Reads one answer. ``ended`` is set once its end marker was read, ``failure`` once it said that it failed; the deltas
+    before it come first.
     """
 
     def __init__(self) -> None:
         self._items = ItemLog()
+        # Texts by what their events call them: nearly all events are more of one that is known.
+        self._known: dict[tuple[str, str, int | None], tuple[OpenItem, int, StreamedText]] = {}
         self._added = 0
         self._has_cut_call = False
         self._out: list[Delta] = []
         self.ended: Ended | None = None
+        self.failure: UpstreamError | None = None
+
+    def read_all(self, events: Iterable[Event]) -> list[Delta]:
+        """
+        The deltas of some events, up to the end or a failure.
+        """
+        deltas: list[Delta] = []
+        try:
+            for name, event in events:
+                deltas += self.read(name, event)
+                if self.ended is not None:
+                    break
+        except UpstreamError as error:
+            self.failure = error
+        return deltas
 
     def read(self, name: str, event: Mapping[str, Any]) -> list[Delta]:
         """
@@ -78,7 +102,7 @@ class AnswerReader:
         kind = as_name(event.get("type")) or name
         self._out = []
         if kind in _TEXTS:
-            self._read_text(event, *_TEXTS[kind])
+            self._read_text(kind, event, *_TEXTS[kind])
         elif kind in _TERMINAL:
             self._read_end(kind, event)
         else:
@@ -104,11 +128,25 @@ class AnswerReader:
             self._end(self._items.end(value, item_type, as_index(event.get("output_index"))), value)
 
     def _read_text(
-        self, event: Mapping[str, Any], item_type: ItemType, kind: str, key: str, index_key: str, is_full: bool
+        self,
+        name: str,
+        event: Mapping[str, Any],
+        item_type: ItemType,
+        kind: str,
+        key: str,
+        index_key: str,
+        is_full: bool,
     ) -> None:
-        item = self._items.grow(as_name(event.get("item_id")), item_type, as_index(event.get("output_index")))
+        known_as = (name, as_name(event.get("item_id")), as_index(event.get(index_key)))
+        if not is_full and self._read_more(known_as, event.get(key)):
+            return
+        item = self._items.grow(known_as[1], item_type, as_index(event.get("output_index")))
         if item.done:
             return
+        index = known_as[2] or 0
+        if self._items.is_known(known_as[1], item):
+            number, streamed = item.part(kind, index)
+            self._known[known_as] = item, number, streamed
         if kind == "arguments":
             text = arguments_text(event.get(key))
             item.name = item.name or as_name(event.get("name"))
@@ -116,7 +154,20 @@ class AnswerReader:
                 item.arguments = join_halves(text)
         else:
             text = as_name(event.get(key))
-        self._say(item, kind, as_index(event.get(index_key)) or 0, text, is_full)
+        self._say(item, kind, index, text, is_full)
+
+    def _read_more(self, known_as: tuple[str, str, int | None], text: object) -> bool:
+        """
+        Read one more piece of a text that is known, in half the time; whether it was one.
+        """
+        found = self._known.get(known_as)
+        if found is None or found[0].index is None or found[0].done or not isinstance(text, str):
+            return False
+        item, number, streamed = found
+        more, make = streamed.add(text), _DELTAS.get(known_as[0])
+        if more and make is not None:
+            self._out.append(make(item.index, more, number))
+        return True
 
     def _read_annotation(self, event: Mapping[str, Any]) -> None:
         item = self._items.grow(as_name(event.get("item_id")), "message", as_index(event.get("output_index")))

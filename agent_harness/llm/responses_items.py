@@ -43,7 +43,12 @@ class StreamedText:
         """
         Take a piece; what can be said of it now. After the end nothing more is taken.
         """
-        return "" if self.closed else self._note(self._joiner.feed(piece))
+        if self.closed:
+            return ""
+        text = self._joiner.feed(piece)
+        if text:
+            self._pieces.append(text)
+        return text
 
     def close(self, full: str = "") -> str:
         """
@@ -167,6 +172,12 @@ class ItemLog:
         if item is not None and item.done and item_id not in ("", item.id):
             item = None
         return self._keep(item or OpenItem(item_type), item_id, place)
+
+    def is_known(self, item_id: str, item: OpenItem) -> bool:
+        """
+        Whether every later event with *item_id* speaks of *item*: an id that is known goes before the place.
+        """
+        return self._by_id.get(item_id) is item
 
     def pair(self, values: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], OpenItem]]:
         """

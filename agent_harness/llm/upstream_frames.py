@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-import orjson
+from orjson import loads
 
 from agent_harness.llm.upstream_errors import BROKEN, REJECTED, UpstreamError, read_error, read_error_frame
 from agent_harness.protocol.sse import FRAME_LIMIT, Frame, FrameReader, FrameTooLong
@@ -14,6 +14,7 @@ from agent_harness.protocol.sse import FRAME_LIMIT, Frame, FrameReader, FrameToo
 __all__ = ["EventReader", "parse_json"]
 
 _HEAD_LIMIT = 16_384
+_ERROR_TYPES = ("error", "response.failed")
 
 
 def parse_json(data: bytes) -> Any:
@@ -24,7 +25,7 @@ def parse_json(data: bytes) -> Any:
         ValueError: it is no JSON, or no UTF-8.
     """
     try:
-        return orjson.loads(data)
+        return loads(data)
     except ValueError:
         try:
             # Decoded here, since json.loads lets surrogates pass that stand in bytes.
@@ -84,26 +85,40 @@ class EventReader:
     def _read(self, frames: list[Frame], is_end: bool = False) -> list[tuple[str, dict[str, Any]]]:
         events: list[tuple[str, dict[str, Any]]] = []
         for frame in frames:
+            raw = frame.data
             if self.done or self.failure is not None:
                 break
-            if frame.data.strip() == b"[DONE]":
-                self.done = True
-                break
             try:
-                data = parse_json(frame.data)
-            except ValueError as error:
-                # At the end of the stream it is no broken frame but a cut one; who waits for an end marker will say so.
-                if not is_end:
-                    self.failure = BROKEN.error(f"The model server sent a frame that is no JSON ({error}).")
-                break
+                data = loads(raw)
+            except ValueError:
+                data = self._read_odd(raw, is_end)
+                if data is None:
+                    break
             if not isinstance(data, dict):
                 self.failure = BROKEN.error("The model server sent a frame that is no JSON object.")
                 break
-            self.failure = read_error_frame(frame.event, data)
-            if self.failure is None:
-                self._seen = True
-                events.append((frame.event, data))
+            if "error" in data or frame.event == "error" or data.get("type") in _ERROR_TYPES:
+                self.failure = read_error_frame(frame.event, data)
+                if self.failure is not None:
+                    break
+            self._seen = True
+            events.append((frame.event, data))
         return events
+
+    def _read_odd(self, raw: bytes, is_end: bool) -> Any:
+        """
+        What a frame holds that is no plain JSON; None if it is the end marker, or nothing that can be read.
+        """
+        if raw.strip() == b"[DONE]":
+            self.done = True
+            return None
+        try:
+            return parse_json(raw)
+        except ValueError as error:
+            # At the end of the stream it is no broken frame but a cut one; who waits for an end marker will say so.
+            if not is_end:
+                self.failure = BROKEN.error(f"The model server sent a frame that is no JSON ({error}).")
+            return None
 
 
 def _explain(head: bytes) -> UpstreamError:

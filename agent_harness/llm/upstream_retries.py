@@ -5,25 +5,37 @@ Asking a model server again, while nobody has heard anything of its answer.
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 import attrs
 
 from agent_harness.config import ProviderSettings
 from agent_harness.llm.base import Delta, ItemAdded, Request, Retrying
 from agent_harness.llm.upstream_errors import REJECTED, UpstreamError
+from agent_harness.protocol.blocks import Block
 
-__all__ = ["TextOutputs", "with_retries"]
+__all__ = ["Batches", "TextOutputs", "one_by_one", "with_retries"]
 
-Deltas = AsyncGenerator[Delta, None]
+Batches = AsyncGenerator[Sequence[Delta], None]
+"""Deltas as they come: what one piece of the stream brought, together."""
 
 REMEMBERED = 10_000
 """Most sessions of one provider of which it is remembered whether their tools' outputs may be more than text."""
 
 
-async def with_retries(
-    settings: ProviderSettings, attempt: Callable[[], AsyncGenerator[Delta, None]]
-) -> AsyncGenerator[Delta, None]:
+async def one_by_one(batches: Batches) -> AsyncGenerator[Delta, None]:
+    """
+    The deltas of *batches*, which are closed with this.
+    """
+    try:
+        async for batch in batches:
+            for delta in batch:
+                yield delta
+    finally:
+        await batches.aclose()
+
+
+async def with_retries(settings: ProviderSettings, attempt: Callable[[], Batches]) -> Batches:
     """
     Yield what *attempt* yields, and begin anew where it fails before its first `ItemAdded` in a way that may pass: each
     time one `Retrying`, then the wait. After output began nothing is retried, since its reader has seen it.
@@ -35,10 +47,10 @@ async def with_retries(
     while True:
         has_output = False
         try:
-            async with contextlib.aclosing(attempt()) as deltas:
-                async for delta in deltas:
-                    has_output = has_output or isinstance(delta, ItemAdded)
-                    yield delta
+            async with contextlib.aclosing(attempt()) as batches:
+                async for batch in batches:
+                    has_output = has_output or any(isinstance(delta, ItemAdded) for delta in batch)
+                    yield batch
             return
         except UpstreamError as error:
             if has_output or not error.retryable or retries >= settings.max_retries:
@@ -46,7 +58,7 @@ async def with_retries(
             failure = error
         retries += 1
         delay_s = _find_delay(settings, retries, failure.retry_after_s)
-        yield Retrying(retries, delay_s, failure.message)
+        yield [Retrying(retries, delay_s, failure.message)]
         await asyncio.sleep(delay_s)
 
 
@@ -70,8 +82,8 @@ class TextOutputs:
         return settings
 
     async def ask(
-        self, request: Request, settings: ProviderSettings, ask: Callable[[ProviderSettings], Deltas]
-    ) -> Deltas:
+        self, request: Request, settings: ProviderSettings, ask: Callable[[ProviderSettings], Batches]
+    ) -> Batches:
         """
         Yield what *ask* yields, and where the server refuses a request that shows something new, ask once more with
         text in its place. With no retries allowed, this one is not made either.
@@ -82,26 +94,26 @@ class TextOutputs:
         chosen, parts = self.settings_for(request, settings), _count_parts(request)
         begun = False
         try:
-            async with contextlib.aclosing(ask(chosen)) as deltas:
-                async for delta in deltas:
-                    if not begun and not isinstance(delta, Retrying):
+            async with contextlib.aclosing(ask(chosen)) as batches:
+                async for batch in batches:
+                    if not begun and _has_begun(batch):
                         begun = True
                         self._note(request, parts if chosen.tool_output_parts else None)
-                    yield delta
+                    yield batch
             return
         except UpstreamError as error:
             is_new = chosen.tool_output_parts and parts > (self._taken.get(_key(request)) or 0)
             if begun or error.code != REJECTED.code or not is_new or not settings.max_retries:
                 raise
             refusal = error
-        yield Retrying(1, 0.0, f"{refusal.message} Asked again with the tools' outputs as text only.")
+        yield [Retrying(1, 0.0, f"{refusal.message} Asked again with the tools' outputs as text only.")]
         try:
-            async with contextlib.aclosing(ask(attrs.evolve(settings, tool_output_parts=False))) as deltas:
-                async for delta in deltas:
-                    if not begun and not isinstance(delta, Retrying):
+            async with contextlib.aclosing(ask(attrs.evolve(settings, tool_output_parts=False))) as batches:
+                async for batch in batches:
+                    if not begun and _has_begun(batch):
                         begun = True
                         self._note(request, None)
-                    yield delta
+                    yield batch
         except UpstreamError as error:
             if error.code == REJECTED.code:
                 # The first one tells more of what the client did.
@@ -115,12 +127,28 @@ class TextOutputs:
                 del self._taken[next(iter(self._taken))]
 
 
+def _has_begun(batch: Sequence[Delta]) -> bool:
+    return any(not isinstance(delta, Retrying) for delta in batch)
+
+
 def _key(request: Request) -> tuple[str, str | None]:
     return request.session_id, request.model
 
 
 def _count_parts(request: Request) -> int:
-    return sum(not isinstance(output.output, str) for block in request.blocks for output in block.outputs)
+    """
+    How many outputs of *request* are more than text. Of what was counted before, nothing is looked at again.
+    """
+    cache = request.cache
+    if cache.parts_count > request.closed:
+        cache.parts = cache.parts_count = 0
+    cache.parts += _count_in(request.blocks[cache.parts_count : request.closed])
+    cache.parts_count = request.closed
+    return cache.parts + _count_in(request.blocks[request.closed :])
+
+
+def _count_in(blocks: Sequence[Block]) -> int:
+    return sum(not isinstance(output.output, str) for block in blocks for output in block.outputs)
 
 
 def _find_delay(settings: ProviderSettings, retry: int, retry_after_s: float | None) -> float:

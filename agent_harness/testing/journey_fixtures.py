@@ -73,10 +73,11 @@ def live_server(request: pytest.FixtureRequest, mock_server: str | None) -> Iter
         needs_key=mock_server is None,
         model=option("--model") or ("gpt-5-mini" if mock_server is None else "mock"),
     )
-    load_adapters()
+    settings = Settings(providers=(provider,))
+    load_adapters(settings)
 
     async def make() -> Any:
-        return make_app(open_harness(Settings(providers=(provider,))))
+        return make_app(open_harness(settings))
 
     with ThreadServer(make) as server:
         yield server.url

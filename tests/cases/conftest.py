@@ -13,7 +13,7 @@ from agent_harness.llm.scripted import ScriptedModel
 from agent_harness.server import make_app
 from agent_harness.testing.mock_llm import make_mock_app
 from agent_harness.testing.strict import Dialect
-from agent_harness.wiring import load_adapters, open_harness
+from agent_harness.wiring import open_harness
 from tests.cases.rig import TOOLS, Case, Clock
 from tests.support import Api
 
@@ -33,7 +33,6 @@ def play(aiohttp_client: Any) -> Callable[..., Awaitable[Case]]:
         strict: Mapping[str, bool] | None = None,
         **limits: Any,
     ) -> Case:
-        await asyncio.to_thread(load_adapters)
         mock = await aiohttp_client(make_mock_app())
         fields = {"max_retries": 1, "retry_base_s": 0.0, "idle_timeout_s": 5.0, **(provider or {})}
         settings = ProviderSettings(

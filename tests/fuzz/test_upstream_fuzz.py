@@ -60,19 +60,23 @@ PROVIDERS: dict[str, tuple[dict[str, Any], StrictOptions]] = {
 }
 
 
-class Response:
+class PiecesReply:
     """
-    As much of the client's response as the reader of bytes needs.
+    A reply whose body comes in these pieces.
     """
 
-    headers: dict[str, str] = {}  # noqa: RUF012
+    status = 200
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
-        self.pieces = pieces
+        self.headers: dict[str, str] = {}
+        # An empty one would be the end.
+        self.pieces = [piece for piece in pieces if piece]
 
-    async def aiter_raw(self) -> AsyncGenerator[bytes, None]:
-        for piece in self.pieces:
-            yield piece
+    async def read_piece(self, deadline: float) -> bytes:
+        return self.pieces.pop(0) if self.pieces else b""
+
+    async def read_error(self) -> bytes:
+        return b""
 
     async def aclose(self) -> None:
         pass
@@ -88,10 +92,10 @@ class FakeUpstream(Upstream):
         self.answers: list[Sequence[bytes]] = []
         self.bodies: list[bytes] = []
 
-    async def _post(self, path: str, body: bytes, session_id: str) -> Any:
+    async def _post(self, path: str, body: bytes, session_id: str) -> PiecesReply:
         self.bodies.append(body)
         await asyncio.sleep(0)
-        return Response(self.answers.pop(0))
+        return PiecesReply(self.answers.pop(0))
 
 
 def make_model(settings: ProviderSettings, upstream: Upstream | None = None) -> Any:

@@ -20,7 +20,7 @@ from agent_harness.server import make_app
 from agent_harness.testing.mock_llm import make_mock_app
 from agent_harness.testing.strict import Dialect
 from agent_harness.testing.threads import ThreadServer
-from agent_harness.wiring import load_adapters, open_harness
+from agent_harness.wiring import open_harness
 
 __all__ = ["DIALECTS", "TOOLS", "Asked", "Servers", "Talk", "serve_both"]
 
@@ -237,7 +237,6 @@ def serve_both(**options: Any) -> Iterator[Servers]:
         )
         return make_app(open_harness(Settings(providers=providers, default_provider="responses")))
 
-    load_adapters()
     with ThreadServer(make_mock) as mock:
         servers.mock_url = mock.url
         with ThreadServer(make_server) as server:

@@ -3,11 +3,12 @@ The seam to a model server: what is sent, what every failure becomes, and that n
 """
 
 import asyncio
+import inspect
 import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from email.utils import formatdate
 from typing import Any
@@ -19,18 +20,47 @@ from agent_harness.config import ProviderSettings
 from agent_harness.errors import ModelError
 from agent_harness.llm import upstream_retries
 from agent_harness.llm.base import Delta, Ended, ItemAdded, Retrying, TextDelta
-from agent_harness.llm.upstream import Upstream, UpstreamError, finish, read_count, read_error, with_retries
+from agent_harness.llm.upstream import Upstream, UpstreamError, read_count, read_error, with_retries
 from agent_harness.llm.upstream_errors import POLICY, read_error_body, read_error_frame, read_retry_after
 from agent_harness.llm.upstream_frames import EventReader
+from agent_harness.llm.upstream_retries import one_by_one
 from tests.llm.raw_upstream import Answer, RawUpstream, serve_raw
 
 KEY = "sk-test-0123456789"
+TRANSPORTS = ("aiohttp", "openai")
 GOOD = b'event: x\ndata: {"n":1}\n\ndata: [DONE]\n\n'
+
+
+# The transport of the test that runs: each that asks a server does so over both.
+chosen = [TRANSPORTS[0]]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if inspect.iscoroutinefunction(metafunc.function):
+        metafunc.parametrize("transport", TRANSPORTS, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def transport(request: pytest.FixtureRequest) -> None:
+    chosen[0] = getattr(request, "param", TRANSPORTS[0])
 
 
 def make_settings(raw: RawUpstream | None = None, **fields: Any) -> ProviderSettings:
     fields = {"api_key": KEY, "api_key_env": None, "idle_timeout_s": 4.0, "connect_timeout_s": 2.0} | fields
-    return ProviderSettings(base_url=raw.url if raw else "http://127.0.0.1:9/v1", **fields)
+    fields = {"base_url": raw.url if raw else "http://127.0.0.1:9/v1", "transport": chosen[0]} | fields
+    return ProviderSettings(**fields)
+
+
+async def read_events(
+    upstream: Upstream, path: str, body: bytes, session_id: str
+) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
+    stream = await upstream.open(path, body, session_id)
+    try:
+        while (events := await stream.next()) is not None:
+            for event in events:
+                yield event
+    finally:
+        await stream.aclose()
 
 
 async def read_all(
@@ -45,7 +75,7 @@ async def read_all(
         async with asyncio.timeout(5):
             for _ in range(times):
                 found = []
-                async with aclosing(upstream.events("/responses", body, "sess_1")) as events:
+                async with aclosing(read_events(upstream, "/responses", body, "sess_1")) as events:
                     async for event in events:
                         found.append(event)
     except UpstreamError as error:
@@ -127,10 +157,12 @@ async def test_a_stream_without_an_end_behind_its_end_marker_is_let_go() -> None
 async def test_finish_takes_what_comes_behind_the_end_marker_and_closes() -> None:
     async with serve_raw(Answer((b'data: {"n":1}\n\ndata: {"n":2}\n\ndata: broken\n\n',), end="hold")) as raw:
         upstream = Upstream(make_settings(raw))
-        events = upstream.events("/responses", b"{}", "s")
-        assert await anext(events) == ("", {"n": 1})
+        stream = await upstream.open("/responses", b"{}", "s")
+        events = await stream.next()
+        assert events is not None
+        assert events[0] == ("", {"n": 1})
         async with asyncio.timeout(5):
-            await finish(events)
+            await stream.finish()
             await raw.gone.wait()
         await upstream.aclose()
 
@@ -517,7 +549,7 @@ async def test_cancelling_closes_the_connection_at_once() -> None:
         first = asyncio.Event()
 
         async def read() -> None:
-            async for _ in upstream.events("/responses", b"{}", "s"):
+            async for _ in read_events(upstream, "/responses", b"{}", "s"):
                 first.set()
 
         task = asyncio.create_task(read())
@@ -533,7 +565,7 @@ async def test_cancelling_closes_the_connection_at_once() -> None:
 async def test_cancelling_before_the_answer_closes_the_connection() -> None:
     async with serve_raw(Answer(end="mute")) as raw:
         upstream = Upstream(make_settings(raw))
-        task = asyncio.create_task(upstream.events("/responses", b"{}", "s").__anext__())
+        task = asyncio.create_task(read_events(upstream, "/responses", b"{}", "s").__anext__())
         async with asyncio.timeout(5):
             await raw.asked.wait()
             task.cancel()
@@ -546,7 +578,7 @@ async def test_cancelling_before_the_answer_closes_the_connection() -> None:
 async def test_closing_the_generator_closes_the_connection_at_once() -> None:
     async with serve_raw(Answer((b'data: {"n":1}\n\n',), end="hold")) as raw:
         upstream = Upstream(make_settings(raw))
-        events = upstream.events("/responses", b"{}", "s")
+        events = read_events(upstream, "/responses", b"{}", "s")
         assert await anext(events) == ("", {"n": 1})
         async with asyncio.timeout(5):
             await events.aclose()
@@ -557,7 +589,7 @@ async def test_closing_the_generator_closes_the_connection_at_once() -> None:
 async def test_closing_the_upstream_ends_its_streams() -> None:
     async with serve_raw(Answer((b'data: {"n":1}\n\n',), end="hold")) as raw:
         upstream = Upstream(make_settings(raw))
-        events = upstream.events("/responses", b"{}", "s")
+        events = read_events(upstream, "/responses", b"{}", "s")
         await anext(events)
         await upstream.aclose()
         await upstream.aclose()
@@ -566,7 +598,7 @@ async def test_closing_the_upstream_ends_its_streams() -> None:
                 await anext(events)
     assert caught.value.code == "upstream_disconnected"
     with pytest.raises(UpstreamError, match="closed"):
-        await anext(upstream.events("/responses", b"{}", "s"))
+        await anext(read_events(upstream, "/responses", b"{}", "s"))
 
 
 async def test_an_upstream_that_was_never_used_can_be_closed() -> None:
@@ -579,7 +611,7 @@ async def test_many_first_uses_at_once_share_one_client() -> None:
         await asyncio.gather(*(upstream.warm() for _ in range(4)))
 
         async def read() -> int:
-            return len([event async for event in upstream.events("/responses", b"{}", "s")])
+            return len([event async for event in read_events(upstream, "/responses", b"{}", "s")])
 
         async with asyncio.timeout(5):
             assert await asyncio.gather(*(read() for _ in range(8))) == [1] * 8
@@ -588,7 +620,7 @@ async def test_many_first_uses_at_once_share_one_client() -> None:
 
 async def test_a_client_that_cannot_be_made_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
-    _, error = await read_all(make_settings())
+    _, error = await read_all(make_settings(base_url="https://127.0.0.1:9/v1"))
     assert error is not None
     assert error.code == "internal_error"
     assert "cannot be made" in error.message
@@ -614,13 +646,13 @@ class Attempts:
         self.head = head
         self.count = 0
 
-    async def __call__(self) -> AsyncGenerator[Delta, None]:
+    async def __call__(self) -> AsyncGenerator[Sequence[Delta], None]:
         self.count += 1
-        for delta in self.head:
-            yield delta
+        if self.head:
+            yield self.head
         if self.failures:
             raise self.failures.pop(0)
-        yield Ended()
+        yield [Ended()]
 
 
 def make_failure(retryable: bool = True, retry_after_s: float | None = None) -> UpstreamError:
@@ -634,7 +666,7 @@ async def run(settings: ProviderSettings, attempts: Attempts) -> tuple[list[Delt
     deltas: list[Delta] = []
     try:
         async with asyncio.timeout(5):
-            async with aclosing(with_retries(settings, attempts.__call__)) as stream:
+            async with aclosing(one_by_one(with_retries(settings, attempts.__call__))) as stream:
                 async for delta in stream:
                     deltas.append(delta)
     except ModelError as error:
@@ -691,7 +723,7 @@ async def test_the_wait_is_what_the_provider_asks_for_up_to_the_cap(asked: float
 
 async def test_a_wait_can_be_cancelled() -> None:
     settings = ProviderSettings(max_retries=1, retry_base_s=60, retry_cap_s=60)
-    stream = with_retries(settings, Attempts(make_failure()).__call__)
+    stream = one_by_one(with_retries(settings, Attempts(make_failure()).__call__))
     async with asyncio.timeout(5):
         assert isinstance(await anext(stream), Retrying)
         task = asyncio.create_task(stream.__anext__())

@@ -40,10 +40,11 @@ class RealServer:
 @pytest.fixture(scope="session", params=SERVERS, ids=lambda server: server["settings"]["name"])
 def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
     provider = ProviderSettings(**request.param["settings"])
-    load_adapters()
+    settings = Settings(providers=(provider,), default_provider=provider.name)
+    load_adapters(settings)
 
     async def make() -> Any:
-        return make_app(open_harness(Settings(providers=(provider,), default_provider=provider.name)))
+        return make_app(open_harness(settings))
 
     with ThreadServer(make) as running, httpx.Client(base_url=running.url, timeout=TIMEOUT_S) as client:
         yield RealServer(client, request.param["recalls"])

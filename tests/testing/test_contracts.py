@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from agent_harness.config import ProviderSettings
+from agent_harness.config import ProviderSettings, TransportName
 from agent_harness.llm.base import Delta, Ended, Request
 from agent_harness.protocol.items import Usage
 from agent_harness.testing.contracts import CONTRACTS, Answer, Contract, Make, Subject, check_model
@@ -76,7 +76,7 @@ def ask_mock(url: str, path: str, body: Any = None) -> Any:
         return json.load(answer)
 
 
-def adapter(dialect: Dialect, url: str) -> Make:
+def adapter(dialect: Dialect, url: str, transport: TransportName = "aiohttp") -> Make:
     """
     Makes subjects of that dialect's adapter, each with a queue of its own.
     """
@@ -88,6 +88,7 @@ def adapter(dialect: Dialect, url: str) -> Make:
         await asyncio.to_thread(ask_mock, url, "/mock/configure", queue)
         settings = ProviderSettings(
             api=dialect,
+            transport=transport,
             base_url=f"{url}/v1",
             model=name,
             api_key_env=None,
@@ -111,11 +112,14 @@ def adapter(dialect: Dialect, url: str) -> Make:
 
 @pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.check.__name__)
 @pytest.mark.parametrize("dialect", ["responses", "chat"])
-async def test_adapter_keeps_the_contract(dialect: Dialect, contract: Contract, mock_url: str) -> None:
+@pytest.mark.parametrize("transport", ["aiohttp", "openai"])
+async def test_adapter_keeps_the_contract(
+    dialect: Dialect, transport: TransportName, contract: Contract, mock_url: str
+) -> None:
     """
     B014, B016, B032, B077, B083, B085, B090, B104 among others, as far as every adapter must know them.
     """
-    await contract(adapter(dialect, mock_url))
+    await contract(adapter(dialect, mock_url, transport))
 
 
 async def test_scripted_model_keeps_every_contract() -> None:
