@@ -99,10 +99,13 @@ class AnswerReader:
         Raises:
             UpstreamError: the answer failed.
         """
-        kind = as_name(event.get("type")) or name
+        kind = event.get("type")
+        if not kind or not isinstance(kind, str):
+            kind = name
         self._out = []
-        if kind in _TEXTS:
-            self._read_text(kind, event, *_TEXTS[kind])
+        text = _TEXTS.get(kind)
+        if text is not None:
+            self._read_text(kind, event, *text)
         elif kind in _TERMINAL:
             self._read_end(kind, event)
         else:
@@ -137,7 +140,9 @@ class AnswerReader:
         index_key: str,
         is_full: bool,
     ) -> None:
-        known_as = (name, as_name(event.get("item_id")), as_index(event.get(index_key)))
+        item_id, index = event.get("item_id"), event.get(index_key)
+        # Without a call each, since nearly all events come by here.
+        known_as = (name, item_id if isinstance(item_id, str) else "", index if type(index) is int else None)
         if not is_full and self._read_more(known_as, event.get(key)):
             return
         item = self._items.grow(known_as[1], item_type, as_index(event.get("output_index")))

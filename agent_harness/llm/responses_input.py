@@ -23,6 +23,7 @@ from agent_harness.protocol.items import (
     FunctionCallOutput,
     InputFile,
     InputImage,
+    InputText,
     Message,
     OutputText,
     Part,
@@ -231,6 +232,8 @@ def _encode_said(item: Message, own_id: str | None) -> _Sent:
 
 
 def _encode_part(part: Part) -> _Sent:
+    if isinstance(part, InputText):
+        return {"type": "input_text", "text": part.text}
     if isinstance(part, OutputText):
         # Annotations point into the provider's own tools; it wants the key, not them.
         return {"type": "output_text", "text": part.text, "annotations": []}
