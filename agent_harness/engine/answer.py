@@ -3,8 +3,8 @@ One answer of the model, from its request to its end: the deltas that come are k
 """
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -42,7 +42,7 @@ class Answer:
         ModelError: the agent's provider does not exist.
     """
 
-    __slots__ = ("_agent", "_offered", "_provider", "_session", "_turn_id", "clock", "model", "request")
+    __slots__ = ("_agent", "_provider", "_session", "_turn_id", "clock", "model", "request")
 
     def __init__(self, session: "Session") -> None:
         entered = session.transcript.enter_steered()
@@ -57,33 +57,15 @@ class Answer:
         session.transcript.count_call(self._agent.model or self.model.default_model)
         tools, choice = session.transcript.tools, session.transcript.tool_choice
         self.request = _build_request(session, tools, choice, first=session.transcript.running.model_calls == 1)
-        self._offered = {tool.name: tool for tool in self.request.tools}
 
     def take(self, delta: base.Delta) -> None:
         """
         Keep one delta that is no end.
         """
-        session = self._session
-        match delta:
-            case base.ItemAdded():
-                self.clock.heard()
-                session.keep(session.transcript.begin_item(delta.index, self._make_draft(delta)))
-            case base.TextDelta():
-                self._grow(delta.index, "text", delta.content_index, delta.delta)
-            case base.RefusalDelta():
-                self._grow(delta.index, "refusal", delta.content_index, delta.delta)
-            case base.ArgumentsDelta():
-                self._grow(delta.index, "arguments", 0, delta.delta)
-            case base.SummaryDelta():
-                self._grow(delta.index, "summary", delta.summary_index, delta.delta)
-            case base.ItemDone():
-                self._finish(delta)
-            case base.Retrying():
-                self.clock.retried(delta)
-                reason = clean_text(delta.reason)
-                session.keep([said.ResponseRetrying(self._turn_id, delta.attempt, delta.delay_s, reason)])
-            case _:
-                raise TypeError(f"a model yielded {delta!r}, which is no Delta")
+        take = _TAKERS.get(type(delta))
+        if take is None:
+            raise TypeError(f"a model yielded {delta!r}, which is no Delta")
+        take(self, delta)
 
     def end(self, ended: base.Ended) -> None:
         """
@@ -110,21 +92,41 @@ class Answer:
 
     def _announce(self, calls: Sequence[Draft]) -> None:
         now = time.time()
+        offered = {tool.name: tool for tool in self.request.tools}
         expires: dict[str, float | None] = {}
         refused: dict[str, FunctionCallOutput] = {}
         for draft in calls:
-            text = refusal_text(draft, self._offered, len(expires) < self._session.host.limits.open_calls)
+            text = refusal_text(draft, offered, len(expires) < self._session.host.limits.open_calls)
             if text is not None:
                 refused[draft.call_id] = harness_output(draft.call_id, text, self._turn_id, int(now))
                 continue
-            timeout = self._offered[draft.name].timeout_s or self._agent.tool_timeout_s
+            timeout = offered[draft.name].timeout_s or self._agent.tool_timeout_s
             expires[draft.call_id] = None if timeout is None else round(now + timeout, 3)
         self._session.keep(self._session.transcript.end_answer(expires, refused))
 
+    def _begin(self, added: base.ItemAdded) -> None:
+        self.clock.heard()
+        self._session.keep(self._session.transcript.begin_item(added.index, self._make_draft(added)))
+
+    def _take_text(self, delta: base.TextDelta) -> None:
+        self._grow(delta.index, "text", delta.content_index, delta.delta)
+
+    def _take_refusal(self, delta: base.RefusalDelta) -> None:
+        self._grow(delta.index, "refusal", delta.content_index, delta.delta)
+
+    def _take_arguments(self, delta: base.ArgumentsDelta) -> None:
+        self._grow(delta.index, "arguments", 0, delta.delta)
+
+    def _take_summary(self, delta: base.SummaryDelta) -> None:
+        self._grow(delta.index, "summary", delta.summary_index, delta.delta)
+
     def _grow(self, index: int, kind: str, number: int, piece: str) -> None:
-        transcript, piece = self._session.transcript, clean_text(piece)
-        transcript.size += len(piece)
-        self._session.keep(grow_draft(transcript.drafts[index], kind, number, piece))
+        session, piece = self._session, clean_text(piece)
+        transcript = session.transcript
+        grown = grow_draft(transcript.drafts[index], kind, number, piece)
+        if grown is not None:
+            transcript.size += len(piece)
+            session.keep_piece(grown)
 
     def _finish(self, done: base.ItemDone) -> None:
         session = self._session
@@ -132,6 +134,11 @@ class Answer:
         provenance = Provenance(self._provider, model, done.hidden) if done.hidden else None
         draft = session.transcript.drafts[done.index]
         session.keep(finish_draft(draft, arguments=done.arguments, annotations=done.annotations, provenance=provenance))
+
+    def _retry(self, retrying: base.Retrying) -> None:
+        self.clock.retried(retrying)
+        reason = clean_text(retrying.reason)
+        self._session.keep([said.ResponseRetrying(self._turn_id, retrying.attempt, retrying.delay_s, reason)])
 
     def _make_draft(self, added: base.ItemAdded) -> Draft:
         draft = Draft(
@@ -145,6 +152,18 @@ class Answer:
             draft.call_id = clean_call_id(added.call_id, self._session.transcript.calls, draft.id)
             draft.raw_name, draft.name = added.name, clean_name(added.name)
         return draft
+
+
+_TAKERS: dict[type, Callable[[Answer, Any], None]] = {
+    base.ItemAdded: Answer._begin,
+    base.TextDelta: Answer._take_text,
+    base.RefusalDelta: Answer._take_refusal,
+    base.ArgumentsDelta: Answer._take_arguments,
+    base.SummaryDelta: Answer._take_summary,
+    base.ItemDone: Answer._finish,
+    base.Retrying: Answer._retry,
+}
+"""What is done with each delta that is no end."""
 
 
 def preview_body(session: "Session") -> bytes:
@@ -162,10 +181,10 @@ def preview_body(session: "Session") -> bytes:
         choice = waiting.tool_choice or choice
     first = transcript.current is None or transcript.running.model_calls == 0
     request = _build_request(session, tools, choice, first=first)
-    steered = tuple(Block((waiting.message,)) for waiting in transcript.steered())
+    steered = [Block((waiting.message,)) for waiting in transcript.steered()]
     try:
         model = session.host.find_model(session.provider)
-        return model.body(attrs.evolve(request, blocks=request.blocks + steered, cache=base.RequestCache()))
+        return model.body(attrs.evolve(request, blocks=[*request.blocks, *steered], cache=base.RequestCache()))
     except ModelError as error:
         param = "agent.provider" if error.code == "provider_not_found" else "agent.model"
         raise InvalidRequest(error.message, param=param) from None
@@ -195,7 +214,7 @@ def _build_request(
         max_output_tokens=agent.max_output_tokens,
         reasoning=agent.reasoning,
         text=agent.text,
-        cache=session.cache,
+        cache=session.request_cache(),
     )
 
 

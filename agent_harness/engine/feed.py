@@ -2,7 +2,8 @@
 The feed of one session: numbers events, keeps the newest, and lets any number of followers read them at their own pace.
 
 A follower has no queue of its own. It holds the number it has read up to and takes what is kept after it; one that
-falls behind what is kept is cut. So a slow follower costs nothing, and slows nobody.
+falls behind what is kept is cut. So a slow follower costs nothing, and slows nobody. An event's bytes are made when the
+first follower asks for them, and kept until all who follow have read them.
 
 Where sessions are written down, the feed is *held*: an event gets its number at once, and is released to followers when
 what it tells is on the disk. Without that, numbering and release are one.
@@ -11,9 +12,8 @@ what it tells is on the disk. Without that, numbering and release are one.
 import asyncio
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
-from itertools import islice
+from functools import partial
 
 import attrs
 
@@ -24,7 +24,7 @@ from agent_harness.protocol.sizes import event_size
 __all__ = ["Feed", "Follower", "Published"]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, weakref_slot=False)
 class Published:
     """
     An event as followers get it. ``seq`` is its number, or for one that has none the newest number it takes in; ``at``
@@ -40,11 +40,17 @@ class Published:
     @property
     def frame(self) -> bytes:
         """
-        The event as one SSE frame, encoded once.
+        The event as one SSE frame, encoded once for all who follow now.
         """
         if self._frame is None:
             self._frame = encode_event(self.event, self.seq, self.at, numbered=self.numbered)
         return self._frame
+
+    def drop_frame(self) -> None:
+        """
+        Keep the event only: whoever comes later has the same bytes made again.
+        """
+        self._frame = None
 
 
 class Feed:
@@ -58,20 +64,23 @@ class Feed:
     called for it.
     """
 
+    # _sleeping are the followers that have read everything; events up to number _bare have no frame, those up to
+    # number _read were read by all.
     __slots__ = (
-        "_backlog", "_followers", "_keep", "_keep_bytes", "_kept", "_kept_bytes", "closed", "held", "lagged",
-        "released", "seq",
+        "_backlog", "_bare", "_followers", "_keep", "_keep_bytes", "_kept", "_kept_bytes", "_read", "_sleeping",
+        "closed", "held", "lagged", "released", "seq",
     )  # fmt: skip
 
     def __init__(self, keep: int, keep_bytes: int = sys.maxsize, backlog: int = 0) -> None:
-        self.seq = self.released = 0
+        self.seq = self.released = self._bare = self._read = 0
         self.closed = self.held = False
         self.lagged = 0
         """How many followers were cut because they fell behind."""
         self._keep, self._keep_bytes, self._backlog = keep, keep_bytes, max(keep, backlog)
-        self._kept: deque[Published] = deque()
+        self._kept: list[Published] = []
         self._kept_bytes = 0
         self._followers: list[Follower] = []
+        self._sleeping: list[Follower] = []
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -90,16 +99,20 @@ class Feed:
         """
         return self._kept[0].seq if self._kept else None
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: Event, at: float | None = None) -> None:
         """
-        Give *event* the next number and let every follower know. Takes no step of its own: no await, no task.
+        Give *event* the next number and let every follower know; *at* is now if None. Takes no step of its own: no
+        await, no task.
         """
-        self.seq += 1
-        self._kept.append(Published(self.seq, event, time.time()))
+        self.seq = seq = self.seq + 1
+        self._kept.append(Published(seq, event, time.time() if at is None else at))
         self._kept_bytes += event_size(event)
         if not self.held:
-            self.released = self.seq
-            self._trim(self._wake() if self._followers else self.seq, self.seq)
+            self.released = seq
+            if self._sleeping:
+                self._wake()
+            if len(self._kept) > self._keep or self._kept_bytes > self._keep_bytes:
+                self._trim(seq, seq)
 
     def release(self, seq: int) -> None:
         """
@@ -107,7 +120,10 @@ class Feed:
         much it is: nobody had a chance to read it.
         """
         before, self.released = self.released, seq
-        self._trim(self._wake() if self._followers else before, before)
+        if self._sleeping:
+            self._wake()
+        if len(self._kept) > self._keep or self._kept_bytes > self._keep_bytes:
+            self._trim(before, before)
 
     def since(self, seq: int) -> list[Published]:
         """
@@ -116,7 +132,7 @@ class Feed:
         if self.released <= seq:
             return []
         end = len(self._kept) - (self.seq - self.released)
-        return list(islice(self._kept, end - (self.released - seq), end))
+        return self._kept[end - (self.released - seq) : end]
 
     def kept(self) -> list[Published]:
         """
@@ -128,11 +144,12 @@ class Feed:
         """
         Keep nothing; followers that have not read all of it are cut. Nothing happens while an event is held.
         """
-        if self.released < self.seq:
+        if self.released < self.seq or not self._kept:
             return
-        self._kept.clear()
+        self._kept = []
         self._kept_bytes = 0
-        self._trim(self._wake(), self.seq)
+        self._wake()
+        self._cut_late()
 
     def close(self) -> None:
         """
@@ -171,7 +188,10 @@ class Feed:
         if after is None:
             first += [Published(self.seq, event, now, numbered=False) for event in open_calls]
         else:
-            first += self._replay(after, now)
+            replay = self._replay(after, now)
+            # They are encoded again.
+            self._bare = min(self._bare, self.seq - len(replay))
+            first += replay
         follower = Follower(self, first, self.seq)
         self._followers.append(follower)
         return follower
@@ -185,34 +205,66 @@ class Feed:
 
     def _after(self, seq: int) -> list[Published]:
         count = self.seq - seq
-        return list(islice(self._kept, len(self._kept) - count, None)) if count else []
+        return self._kept[-count:] if count else []
 
-    def _wake(self) -> int:
+    def sleep(self, follower: "Follower") -> None:
         """
-        Let every follower look again; the number that the slowest has read up to.
+        Note that *follower* has read everything that is released, until it is woken. What all have read is kept without
+        its bytes.
         """
-        slowest = self.seq
-        for follower in self._followers:
-            slowest = min(slowest, follower.wake())
-        return slowest
+        self._sleeping.append(follower)
+        if len(self._sleeping) == len(self._followers):
+            for published in self._kept[max(0, len(self._kept) - (self.seq - self._bare)) :]:
+                published.drop_frame()
+            self._bare = self.released
+
+    def _wake(self) -> None:
+        """
+        Let every follower that has read everything look again.
+        """
+        sleeping, self._sleeping = self._sleeping, []
+        for follower in sleeping:
+            follower.wake()
 
     def _trim(self, slowest: int, newest: int) -> None:
         """
-        Let go of the oldest events: those over the bounds, and over what is kept for newcomers unless the *slowest* has
-        yet to read them; never of one above number *newest*. Who still needed one that went is cut.
+        Let go of the oldest events: those over the bounds, and over what is kept for newcomers unless the slowest
+        follower has yet to read them; never of one above number *newest*. Who still needed one that went is cut.
+        Without followers, *slowest* is what counts as read.
         """
-        kept = self._kept
-        while len(kept) > self._keep or self._kept_bytes > self._keep_bytes:
-            over = len(kept) > self._backlog or self._kept_bytes > self._keep_bytes
-            if len(kept) <= 1 or (not over and kept[0].seq > slowest) or kept[0].seq > newest:
+        kept, size, gone = self._kept, self._kept_bytes, 0
+        left = len(kept)
+        while left > 1 and (left > self._keep or size > self._keep_bytes):
+            oldest = kept[gone]
+            over = left > self._backlog or size > self._keep_bytes
+            if oldest.seq > newest or not (over or oldest.seq <= self._read or self._was_read(oldest.seq, slowest)):
                 break
-            self._kept_bytes -= event_size(kept.popleft().event)
-        oldest = self.seq - len(kept)
-        if slowest < oldest:
-            cut = [follower for follower in self._followers if follower.read_up_to < oldest]
-            self.lagged += len(cut)
-            for follower in cut:
-                follower.cut()
+            size -= event_size(oldest.event)
+            gone += 1
+            left -= 1
+        if gone:
+            del self._kept[:gone]
+            self._kept_bytes = size
+            self._cut_late()
+
+    def _was_read(self, seq: int, default: int) -> bool:
+        """
+        Whether all have read event number *seq*. Asked only where it is not known already: it stays true.
+        """
+        self._read = min((follower.read_up_to for follower in self._followers), default=default)
+        return seq <= self._read
+
+    def _cut_late(self) -> None:
+        """
+        Cut the followers that need what is no longer kept.
+        """
+        oldest = self.seq - len(self._kept)
+        if oldest <= self._read:
+            return
+        cut = [follower for follower in self._followers if follower.read_up_to < oldest]
+        self.lagged += len(cut)
+        for follower in cut:
+            follower.cut()
 
     def detach(self, follower: "Follower") -> None:
         """
@@ -220,6 +272,14 @@ class Feed:
         """
         if follower in self._followers:
             self._followers.remove(follower)
+        self.rouse(follower)
+
+    def rouse(self, follower: "Follower") -> None:
+        """
+        Note that *follower* does not sleep any more; harmless if it did not.
+        """
+        if follower in self._sleeping:
+            self._sleeping.remove(follower)
 
 
 class Follower:
@@ -228,14 +288,14 @@ class Follower:
     when the feed is closed: a reader that is stuck must not be waited for.
     """
 
-    __slots__ = ("_closed", "_feed", "_first", "_holds", "_seq", "_waiter", "lagged", "on_cut")
+    __slots__ = ("_call", "_closed", "_feed", "_first", "_holds", "_seq", "lagged", "on_cut")
 
     def __init__(self, feed: Feed, first: list[Published], seq: int) -> None:
         self._feed = feed
         self._first = first
         # What the first frames take in must be released before they are given.
         self._seq = self._holds = seq
-        self._waiter: asyncio.Future[None] | None = None
+        self._call: Callable[[], None] | None = None
         self.lagged = self._closed = False
         self.on_cut: Callable[[], None] | None = None
 
@@ -244,23 +304,41 @@ class Follower:
         Wait for events and take all that are there; an empty list is the end: the feed was closed, or this follower was
         cut (then ``session.lagged`` was its last event).
         """
-        while True:
-            if self._first and self._holds <= self._feed.released:
-                first, self._first = self._first, []
-                return first
-            if self.lagged or self._closed:
-                return []
-            ready = [] if self._first else self._feed.since(self._seq)
-            if ready:
-                self._seq = ready[-1].seq
-                return ready
-            if self._feed.closed and self._seq >= self._feed.released == self._feed.seq:
-                return []
-            self._waiter = asyncio.get_running_loop().create_future()
+        while (taken := self.ready()) is None:
+            news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.call_at_news(partial(_settle, news))
             try:
-                await self._waiter
-            finally:
-                self._waiter = None
+                await news
+            except BaseException:
+                self._call = None
+                self._feed.rouse(self)
+                raise
+        return taken
+
+    def ready(self) -> list[Published] | None:
+        """
+        What `take` gives, without waiting; None if there is nothing yet.
+        """
+        if self._first and self._holds <= self._feed.released:
+            first, self._first = self._first, []
+            return first
+        if self.lagged or self._closed:
+            return []
+        taken = [] if self._first else self._feed.since(self._seq)
+        if taken:
+            self._seq = taken[-1].seq
+            return taken
+        if self._feed.closed and self._seq >= self._feed.released == self._feed.seq:
+            return []
+        return None
+
+    def call_at_news(self, call: Callable[[], None]) -> None:
+        """
+        Have *call* called, once, when `ready` may give something again; it gave None. Called in the middle of a change:
+        it must not read at once.
+        """
+        self._call = call
+        self._feed.sleep(self)
 
     @property
     def read_up_to(self) -> int:
@@ -269,13 +347,13 @@ class Follower:
         """
         return self._seq
 
-    def wake(self) -> int:
+    def wake(self) -> None:
         """
-        Let the reader look again; the number of the last event that it took.
+        Let the reader look again.
         """
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-        return self._seq
+        call, self._call = self._call, None
+        if call is not None:
+            call()
 
     def cut(self) -> None:
         """
@@ -294,5 +372,9 @@ class Follower:
         """
         self._feed.detach(self)
         self._closed = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self.wake()
+
+
+def _settle(news: asyncio.Future[None]) -> None:
+    if not news.done():
+        news.set_result(None)

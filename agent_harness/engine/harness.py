@@ -10,16 +10,18 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextvars import Context
 from typing import Any
 
-from agent_harness.config import Limits
+from agent_harness.config import Limits, check_node
 from agent_harness.engine.journal import Journal
 from agent_harness.engine.observer import Observer
 from agent_harness.engine.restoring import make_session
 from agent_harness.engine.session import Session
+from agent_harness.engine.sharing import SharedAgents
 from agent_harness.engine.watch import Watch
 from agent_harness.errors import ModelError, NotFound, RateLimited, Unavailable
 from agent_harness.llm.base import Model
 from agent_harness.protocol.agents import Agent
 from agent_harness.protocol.commands import CreateSession, ForkSession
+from agent_harness.protocol.items import make_id
 from agent_harness.protocol.requests import read_create
 from agent_harness.protocol.seeding import copy_items, seed_transcript
 from agent_harness.store.base import DropAnswer, PutAnswer, Store
@@ -45,6 +47,7 @@ class Harness:
         observers: who is told of sessions, turns and calls; more can be appended to ``watch.observers``.
         store: where sessions are written down; None for none. What it holds is taken up by `restore`, which
             ``async with`` calls.
+        node: stands in the ids of sessions made here (``sess_NODE_…``), for a router in front of several processes.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Harness:
         agents: Mapping[str, Agent] | None = None,
         observers: Iterable[Observer] = (),
         store: Store | None = None,
+        node: str | None = None,
     ) -> None:
         # A program that sets up no logging hears nothing: without this, Python itself would print warnings.
         logger = logging.getLogger("agent_harness")
@@ -66,6 +70,8 @@ class Harness:
         self.default_provider = default_provider
         self.limits = limits or Limits()
         self.agents = dict(agents or {})
+        self._id_prefix = "sess" if node is None else f"sess_{check_node(node)}"
+        self._shared = SharedAgents()
         self.closed = self.draining = False
         self.journal = None if store is None else Journal(store, self._give_up)
         self.answers: list[PutAnswer] = []
@@ -111,7 +117,7 @@ class Harness:
             await self.aclose()
             raise
         for stored in sessions:
-            session, told = make_session(self, stored)
+            session, told = make_session(self, stored, self._shared.find(stored.agent.agent))
             self._sessions[stored.id] = session
             self.watch.session_opened(session, restored=True)
             session.resume(told)
@@ -210,13 +216,13 @@ class Harness:
             Unavailable: the harness is closed.
         """
         self._check_room()
-        agent = command.agent if command.agent_id is None else self.find_agent(command.agent_id)
+        agent = self._shared.find(command.agent) if command.agent_id is None else self.find_agent(command.agent_id)
         if len(command.items) > self.limits.items:
             raise RateLimited(
                 f"A session holds at most {self.limits.items:,} items.", code="session_full", param="items"
             )
         transcript = seed_transcript(command.items, int(time.time()))
-        return self._add(Session(self, agent, dict(command.metadata), transcript))
+        return self._add(Session(self, agent, dict(command.metadata), transcript, make_id(self._id_prefix)))
 
     def find_agent(self, agent_id: str) -> Agent:
         """
@@ -262,7 +268,7 @@ class Harness:
             message = "No settled item of this session has that id."
             raise NotFound(message, code="unknown_item", param="up_to_item_id") from None
         transcript = seed_transcript(items, int(time.time()))
-        return self._add(Session(self, source.agent, dict(source.metadata), transcript))
+        return self._add(Session(self, source.agent, dict(source.metadata), transcript, make_id(self._id_prefix)))
 
     async def delete(self, session: Session) -> None:
         """
@@ -350,7 +356,7 @@ class Harness:
                 self._sessions.pop(session.id)
                 session.retire("idle")
             elif session.response_id is None and session.updated_at <= now - self.limits.replay_idle_s:
-                session.feed.forget()
+                session.forget()
         self._sweeper = None
         if self._sessions:
             self._start_sweeping()

@@ -30,14 +30,16 @@ __all__ = ["RESERVED", "Ledger"]
 RESERVED = 1_000
 """How many event numbers are reserved at once."""
 
-_TOLD = (
-    said.SessionItem,
-    said.OutputItemAdded,
-    said.OutputItemDone,
-    said.SessionUpdated,
-    said.SessionDeleted,
-    said.ResponseCreated,
-    *said.TERMINAL_EVENTS,
+_TOLD = frozenset[type](
+    (
+        said.SessionItem,
+        said.OutputItemAdded,
+        said.OutputItemDone,
+        said.SessionUpdated,
+        said.SessionDeleted,
+        said.ResponseCreated,
+        *said.TERMINAL_EVENTS,
+    )
 )
 """Events that tell of something that is stored. Pieces of text are not: they come again, or are part of an item."""
 
@@ -77,7 +79,7 @@ class Ledger:
         """
         What *events*, which were just published, changed.
         """
-        if not any(isinstance(event, _TOLD) for event in events):
+        if _TOLD.isdisjoint(map(type, events)):
             return self.reserve()
         session, transcript = self._session, self._session.transcript
         found: list[Change] = []

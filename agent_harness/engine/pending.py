@@ -1,5 +1,5 @@
 """
-Futures by call_id. They wake the turn that waits for results; the transcript alone says what is open.
+What wakes the turn that waits for results. It only wakes; the transcript alone says what is open.
 """
 
 import asyncio
@@ -9,35 +9,34 @@ __all__ = ["Pending"]
 
 class Pending:
     """
-    One future for each open call, there before anyone can hear of the call.
+    The future of a turn that waits; none while it does not.
     """
 
-    __slots__ = ("_futures",)
+    __slots__ = ("_future",)
 
     def __init__(self) -> None:
-        self._futures: dict[str, asyncio.Future[None]] = {}
+        self._future: asyncio.Future[None] | None = None
 
-    def __len__(self) -> int:
-        return len(self._futures)
+    def __bool__(self) -> bool:
+        return self._future is not None
 
-    def open(self, call_id: str) -> None:
+    def wake(self) -> None:
         """
-        Make the future of *call_id*.
+        Wake the turn, if it waits.
         """
-        self._futures[call_id] = asyncio.get_running_loop().create_future()
-
-    def resolve(self, call_id: str) -> None:
-        """
-        Wake whoever waits for *call_id*; the future is gone afterwards.
-        """
-        future = self._futures.pop(call_id, None)
-        if future is not None and not future.done():
-            future.set_result(None)
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
 
     async def wait(self, timeout: float | None) -> None:
         """
-        Return when one of the open calls is closed, when there is none, or after *timeout* seconds.
+        Return when woken, or after *timeout* seconds.
         """
-        future = next(iter(self._futures.values()), None)
-        if future is not None:
-            await asyncio.wait((future,), timeout=timeout)
+        loop = asyncio.get_running_loop()
+        self._future = loop.create_future()
+        timer = None if timeout is None else loop.call_later(timeout, self.wake)
+        try:
+            await self._future
+        finally:
+            self._future = None
+            if timer is not None:
+                timer.cancel()

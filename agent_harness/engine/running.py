@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from agent_harness.engine.following import read_response
+from agent_harness.engine.following import OneResponse, read_part
 from agent_harness.errors import Conflict, NotFound
 from agent_harness.functions import Functions
 from agent_harness.protocol.commands import Delivery, SendMessage
@@ -44,7 +44,7 @@ async def run_message(
     begun = sent.queued and session.transcript.current == sent.response_id
     answering: set[asyncio.Task[None]] = set()
     try:
-        async for batch in read_response(follower, sent.response_id, begun):
+        async for batch in read_part(follower, OneResponse(sent.response_id, begun)):
             for published in batch:
                 if published.seq <= sent.seq:
                     continue

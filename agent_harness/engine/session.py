@@ -1,8 +1,8 @@
 """
 A session: one agent, one transcript, one feed, at most one running turn.
 
-Only the methods here change the transcript. Each change is one step without an await: the transcript changes, futures
-open or resolve, events are numbered and published (`Session.keep`). Handlers and the turn call the same methods.
+Only the methods here change the transcript. Each change is one step without an await: the transcript changes, a turn
+that waits is woken, events are numbered and published (`Session.keep`). Handlers and the turn call the same methods.
 """
 
 import asyncio
@@ -242,8 +242,6 @@ class Session(SessionState):
         Take up what was written down: calls that are open can be answered, those whose time is over are closed, the
         turn goes on. *told* are the events of what was cut.
         """
-        for call_id in self.transcript.open_calls:
-            self._pending.open(call_id)
         self._told = (self.status, self.response_id)
         late = self._close_open("deadline", LATE_CALL, _has_passed)
         if told or late:
@@ -308,7 +306,7 @@ class Session(SessionState):
 
     async def wait_for_results(self, turn_id: str) -> None:
         """
-        Return when an open call was closed, by whatever; close those whose deadline has passed.
+        Return when no call is open any more, or when a deadline has passed; close the calls it was of.
         """
         self.check_turn(turn_id)
         deadlines = [self.transcript.calls[call_id].expires_at for call_id in self.transcript.open_calls]
@@ -327,7 +325,7 @@ class Session(SessionState):
         """
         Raise TurnOver unless *turn_id* is the running turn.
         """
-        if not self._runs(turn_id):
+        if self.transcript.current != turn_id or self._suspended:
             raise TurnOver(turn_id)
 
     def _runs(self, turn_id: str) -> bool:

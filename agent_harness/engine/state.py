@@ -28,6 +28,8 @@ __all__ = ["SessionState", "Status"]
 
 Status = Literal["idle", "running", "waiting", "failed"]
 
+_TERMINAL = frozenset(said.TERMINAL_EVENTS)
+
 HELD_MAX = 500
 """How many events of a session may be held before its turn waits for the disk."""
 
@@ -40,7 +42,7 @@ class SessionState:
 
     __slots__ = (
         "__weakref__",
-        "_pending", "_suspended", "_task", "_told", "agent", "cache", "created_at", "feed", "host", "id", "last_error",
+        "_cache", "_pending", "_suspended", "_task", "_told", "agent", "created_at", "feed", "host", "id", "last_error",
         "ledger", "metadata", "transcript", "updated_at", "usage",
     )  # fmt: skip
 
@@ -59,7 +61,7 @@ class SessionState:
         self._pending = Pending()
         self._task: asyncio.Task[None] | None = None
         self._told: tuple[Status, str | None] = ("idle", None)
-        self.cache = base.RequestCache()
+        self._cache: base.RequestCache | None = None
         # Both only where sessions are written down.
         self.ledger: Ledger | None = None
         self._suspended = False
@@ -75,7 +77,10 @@ class SessionState:
         ``waiting`` while a call is open, ``running`` while a turn runs or is about to, ``failed`` after one that
         failed.
         """
-        if self.response_id is not None:
+        return self._status_of(self.response_id)
+
+    def _status_of(self, response_id: str | None) -> Status:
+        if response_id is not None:
             return "waiting" if self.transcript.open_calls else "running"
         return "failed" if self.last_error else "idle"
 
@@ -94,7 +99,7 @@ class SessionState:
         Whether the transcript has reached a bound: no message is taken, and no model is called.
         """
         limits = self.host.limits
-        return self.transcript.count >= limits.items or self.transcript.size >= limits.session_bytes
+        return self.transcript.reaches(limits.items, limits.session_bytes)
 
     @property
     def provider(self) -> str:
@@ -107,9 +112,10 @@ class SessionState:
         """
         The present status as an event; *item_id* and *response_id* are those of a message whose own stream begins.
         """
+        current = self.response_id
         return said.SessionStatus(
-            status=self.status,
-            response_id=response_id or self.response_id,
+            status=self._status_of(current),
+            response_id=response_id or current,
             required_actions=self.transcript.required_actions(),
             queued=tuple(self.transcript.waiting),
             last_error=self.last_error,
@@ -159,33 +165,61 @@ class SessionState:
         item, call = self.transcript.call_item(call_id), self.transcript.calls[call_id]
         return said.OutputItemDone(item.response_id or "", call.output_index, item, replayed=True)
 
+    def request_cache(self) -> base.RequestCache:
+        """
+        The session's past as request bytes.
+        """
+        if self._cache is None:
+            self._cache = base.RequestCache()
+        return self._cache
+
+    def forget(self) -> None:
+        """
+        Keep only what cannot be made again; no turn may run. Followers that come back find a gap, and the next model
+        call encodes the past anew, to the same bytes.
+        """
+        self.feed.forget()
+        self.transcript.forget_blocks()
+        self._cache = None
+
     # The one writer.
 
     def keep(self, events: Sequence[said.Event]) -> None:
         """
-        Finish a change that the transcript has just made: futures, numbers, followers, and the status if it changed;
-        where sessions are written down, have it written.
+        Finish a change that the transcript has just made: the turn that waits is woken, numbers, followers, and the
+        status if it changed; where sessions are written down, have it written.
         """
-        self.updated_at = int(time.time())
+        at = time.time()
+        self.updated_at = int(at)
         ended = calls = False
         for event in events:
-            if isinstance(event, said.OutputItemDone) and isinstance(event.item, FunctionCall):
-                calls = True
-                if event.item.status == "action_required":
-                    self._pending.open(event.item.call_id)
-                else:
-                    self._pending.resolve(event.item.call_id)
-            ended = ended or isinstance(event, said.TERMINAL_EVENTS)
+            if isinstance(event, said.OutputItemDone):
+                calls = calls or isinstance(event.item, FunctionCall)
+            elif type(event) in _TERMINAL:
+                ended = True
+        if calls and not self.transcript.open_calls:
+            self._pending.wake()
         for event in events:
-            self.feed.publish(event)
-        now = (self.status, self.response_id)
+            self.feed.publish(event, at)
+        response_id = self.response_id
+        now = (self._status_of(response_id), response_id)
         if ended or now != self._told:
             self._told = now
-            self.feed.publish(self.status_event())
+            self.feed.publish(self.status_event(), at)
         if ended or calls:
             self.host.watch.kept(self, events)
         if self.ledger is not None and self.host.journal is not None:
             self.host.journal.keep(self, events)
+
+    def keep_piece(self, piece: said.Piece) -> None:
+        """
+        As `keep`, of a piece of an item: neither a call nor the status changes by it.
+        """
+        at = time.time()
+        self.updated_at = int(at)
+        self.feed.publish(piece, at)
+        if self.ledger is not None and self.host.journal is not None:
+            self.host.journal.keep(self, (piece,))
 
     async def written(self) -> None:
         """

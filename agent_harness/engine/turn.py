@@ -76,13 +76,18 @@ class Breath:
         self._feed, self._transcript = session.feed, session.transcript
         self._seq, self._size = session.feed.seq, session.transcript.size
 
+    def is_due(self) -> bool:
+        """
+        Whether it is time to give way.
+        """
+        return self._feed.seq - self._seq >= BREATH_EVENTS or self._transcript.size - self._size >= BREATH_BYTES
+
     async def take(self) -> None:
         """
-        Give way, if it is time.
+        Give way.
         """
-        if self._feed.seq - self._seq >= BREATH_EVENTS or self._transcript.size - self._size >= BREATH_BYTES:
-            self._seq, self._size = self._feed.seq, self._transcript.size
-            await asyncio.sleep(0)
+        self._seq, self._size = self._feed.seq, self._transcript.size
+        await asyncio.sleep(0)
 
 
 async def _run_steps(session: "Session", turn_id: str) -> None:
@@ -115,7 +120,8 @@ async def call_model(session: "Session", turn_id: str) -> None:
     breath = Breath(session)
     async with answer.clock, aclosing(stream):
         async for delta in stream:
-            await breath.take()
+            if breath.is_due():
+                await breath.take()
             if session.feed.held:
                 await session.catch_up()
             session.check_turn(turn_id)

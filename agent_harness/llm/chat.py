@@ -6,14 +6,14 @@ for, a short time, and what breaks then breaks nothing.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from agent_harness.config import ProviderSettings
 from agent_harness.llm.base import Delta, Request
 from agent_harness.llm.chat_reader import AnswerReader
 from agent_harness.llm.chat_request import encode_body, output_limit
-from agent_harness.llm.upstream import AnswerStream, Event, Upstream, UpstreamError, with_retries
-from agent_harness.llm.upstream_retries import Batches, TextOutputs, one_by_one
+from agent_harness.llm.upstream import AnswerStream, Event, Upstream, UpstreamError
+from agent_harness.llm.upstream_retries import TextOutputs, ask_until_told
 
 __all__ = ["ChatModel"]
 
@@ -55,8 +55,8 @@ class ChatModel:
         Raises:
             UpstreamError: the call failed.
         """
-        return one_by_one(
-            self._text_outputs.ask(request, self._settings, lambda settings: self._try(request, settings))
+        return ask_until_told(
+            request, self._settings, self._text_outputs, lambda settings: self._ask(request, settings)
         )
 
     async def aclose(self) -> None:
@@ -66,35 +66,64 @@ class ChatModel:
         if self._owns_upstream:
             await self._upstream.aclose()
 
-    def _try(self, request: Request, settings: ProviderSettings) -> Batches:
+    async def _ask(self, request: Request, settings: ProviderSettings) -> "ChatAnswer":
         body = encode_body(request, settings)
-        return with_retries(settings, lambda: self._ask(request, body))
-
-    async def _ask(self, request: Request, body: bytes) -> Batches:
-        answer = AnswerReader(output_limit(request, self._settings))
-        stream = await self._upstream.open(PATH, body, request.session_id)
-        try:
-            while (events := await _read_next(stream, answer)) is not None:
-                yield [delta for _, chunk in events for delta in answer.feed(chunk)]
-        finally:
-            await stream.aclose()
-        yield list(answer.end())
+        limit = output_limit(request, self._settings)
+        return ChatAnswer(await self._upstream.open(PATH, body, request.session_id), limit)
 
 
-async def _read_next(stream: AnswerStream, answer: AnswerReader) -> list[Event] | None:
+class ChatAnswer:
     """
-    The next events, None when no more come: behind ``finish_reason`` they are waited for a short time only.
+    One answer: an `agent_harness.llm.upstream_retries.Attempt`.
+
+    Args:
+        stream: its events.
+        limit: the bound on output tokens that was asked for.
     """
-    if not answer.finished:
-        return await stream.next()
-    if answer.failure is not None:
-        return None
-    try:
-        async with asyncio.timeout(END_WAIT_S if answer.has_usage else USAGE_WAIT_S):
-            return await stream.next()
-    except TimeoutError:
-        return None
-    except UpstreamError as error:
-        if error.code in ("upstream_disconnected", "upstream_idle", "upstream_invalid"):
+
+    __slots__ = ("_over", "_reader", "_stream")
+
+    def __init__(self, stream: AnswerStream, limit: int | None) -> None:
+        self._stream, self._reader = stream, AnswerReader(limit)
+        self._over = False
+
+    async def next(self) -> Sequence[Delta] | None:
+        """
+        The next deltas, `Ended` last.
+
+        Raises:
+            UpstreamError: the answer failed, or stopped before its end.
+        """
+        if self._over:
             return None
-        raise
+        events = await self._read_events()
+        if events is None:
+            self._over = True
+            await self._stream.aclose()
+            return self._reader.end()
+        return [delta for _, chunk in events for delta in self._reader.feed(chunk)]
+
+    async def aclose(self) -> None:
+        """
+        Let go of the stream.
+        """
+        await self._stream.aclose()
+
+    async def _read_events(self) -> list[Event] | None:
+        """
+        The next events, None when no more come: behind ``finish_reason`` they are waited for a short time only.
+        """
+        reader = self._reader
+        if not reader.finished:
+            return await self._stream.next()
+        if reader.failure is not None:
+            return None
+        try:
+            async with asyncio.timeout(END_WAIT_S if reader.has_usage else USAGE_WAIT_S):
+                return await self._stream.next()
+        except TimeoutError:
+            return None
+        except UpstreamError as error:
+            if error.code in ("upstream_disconnected", "upstream_idle", "upstream_invalid"):
+                return None
+            raise

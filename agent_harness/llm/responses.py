@@ -3,15 +3,15 @@ OpenAI's Responses API, stateless: the whole transcript in each request, nothing
 for and given back. Many servers imitate it; what they leave out or change is met in `responses_events`.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from agent_harness.config import ProviderSettings
 from agent_harness.llm.base import Delta, Request
 from agent_harness.llm.responses_events import AnswerReader
 from agent_harness.llm.responses_input import build_body, find_model
-from agent_harness.llm.upstream import Upstream, with_retries
+from agent_harness.llm.upstream import AnswerStream, Upstream
 from agent_harness.llm.upstream_errors import CUT
-from agent_harness.llm.upstream_retries import Batches, TextOutputs, one_by_one
+from agent_harness.llm.upstream_retries import TextOutputs, ask_until_told
 
 __all__ = ["ResponsesModel"]
 
@@ -55,8 +55,8 @@ class ResponsesModel:
             ModelError: the call failed.
         """
         find_model(request, self._settings)
-        return one_by_one(
-            self._text_outputs.ask(request, self._settings, lambda settings: self._try(request, settings))
+        return ask_until_told(
+            request, self._settings, self._text_outputs, lambda settings: self._ask(request, settings)
         )
 
     async def aclose(self) -> None:
@@ -66,23 +66,45 @@ class ResponsesModel:
         if self._owns_upstream:
             await self._upstream.aclose()
 
-    def _try(self, request: Request, settings: ProviderSettings) -> Batches:
+    async def _ask(self, request: Request, settings: ProviderSettings) -> "ResponsesAnswer":
         body = build_body(request, settings)
-        return with_retries(settings, lambda: self._ask(body, request.session_id))
+        return ResponsesAnswer(await self._upstream.open("/responses", body, request.session_id))
 
-    async def _ask(self, body: bytes, session_id: str) -> Batches:
-        reader = AnswerReader()
-        stream = await self._upstream.open("/responses", body, session_id)
-        try:
-            while (events := await stream.next()) is not None:
-                yield reader.read_all(events)
-                if reader.failure is not None:
-                    raise reader.failure
-                if reader.ended is not None:
-                    # Before the last delta, since whoever reads it may go.
-                    await stream.finish()
-                    yield [reader.ended]
-                    return
-        finally:
-            await stream.aclose()
-        raise CUT.error("The model server's answer stopped before its end.")
+
+class ResponsesAnswer:
+    """
+    One answer: an `agent_harness.llm.upstream_retries.Attempt`.
+    """
+
+    __slots__ = ("_over", "_reader", "_stream")
+
+    def __init__(self, stream: AnswerStream) -> None:
+        self._stream, self._reader = stream, AnswerReader()
+        self._over = False
+
+    async def next(self) -> Sequence[Delta] | None:
+        """
+        The next deltas; `Ended` alone. The stream is let go of before that, since whoever reads it may go.
+
+        Raises:
+            UpstreamError: the answer failed, or stopped before its end.
+        """
+        reader = self._reader
+        if self._over:
+            return None
+        if reader.failure is not None:
+            raise reader.failure
+        if reader.ended is not None:
+            self._over = True
+            await self._stream.finish()
+            return [reader.ended]
+        events = await self._stream.next()
+        if events is None:
+            raise CUT.error("The model server's answer stopped before its end.")
+        return reader.read_all(events)
+
+    async def aclose(self) -> None:
+        """
+        Let go of the stream.
+        """
+        await self._stream.aclose()

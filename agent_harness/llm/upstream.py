@@ -20,7 +20,6 @@ from agent_harness.llm.upstream_errors import (
     read_error_body,
 )
 from agent_harness.llm.upstream_frames import EventReader
-from agent_harness.llm.upstream_retries import with_retries
 from agent_harness.llm.upstream_transport import Reply, Transport, Unpackable
 from agent_harness.protocol.tools import clean_text
 
@@ -32,7 +31,6 @@ __all__ = [
     "load_transport",
     "read_count",
     "read_error",
-    "with_retries",
 ]
 
 _log = logging.getLogger(__name__)

@@ -3,63 +3,92 @@ Asking a model server again, while nobody has heard anything of its answer.
 """
 
 import asyncio
-import contextlib
 import random
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Protocol
 
 import attrs
 
 from agent_harness.config import ProviderSettings
-from agent_harness.llm.base import Delta, ItemAdded, Request, Retrying
+from agent_harness.llm.base import Delta, Request, Retrying
 from agent_harness.llm.upstream_errors import REJECTED, UpstreamError
 from agent_harness.protocol.blocks import Block
 
-__all__ = ["Batches", "TextOutputs", "one_by_one", "with_retries"]
-
-Batches = AsyncGenerator[Sequence[Delta], None]
-"""Deltas as they come: what one piece of the stream brought, together."""
+__all__ = ["Attempt", "TextOutputs", "ask_until_told"]
 
 REMEMBERED = 10_000
 """Most sessions of one provider of which it is remembered whether their tools' outputs may be more than text."""
 
 
-async def one_by_one(batches: Batches) -> AsyncGenerator[Delta, None]:
+class Attempt(Protocol):
     """
-    The deltas of *batches*, which are closed with this.
+    One request's answer, as a dialect reads it.
     """
-    try:
-        async for batch in batches:
-            for delta in batch:
-                yield delta
-    finally:
-        await batches.aclose()
+
+    async def next(self) -> Sequence[Delta] | None:
+        """
+        The next deltas, as they come: what one piece of the stream brought, together; maybe none. None at the end.
+
+        Raises:
+            UpstreamError: the answer failed.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """
+        Let go of the answer.
+        """
+        ...
 
 
-async def with_retries(settings: ProviderSettings, attempt: Callable[[], Batches]) -> Batches:
+async def ask_until_told(
+    request: Request,
+    settings: ProviderSettings,
+    outputs: "TextOutputs",
+    ask: Callable[[ProviderSettings], Awaitable[Attempt]],
+) -> AsyncGenerator[Delta, None]:
     """
-    Yield what *attempt* yields, and begin anew where it fails before its first `ItemAdded` in a way that may pass: each
-    time one `Retrying`, then the wait. After output began nothing is retried, since its reader has seen it.
+    Yield the deltas of the answer that *ask* gets, and ask again where it fails before its first delta: in a way that
+    may pass, after a wait; and where the server refuses a request that shows something new, with text in its place.
+    Each time one `Retrying` says so. After output began nothing is asked again, since its reader has seen it.
+
+    With no retries allowed, neither is made.
 
     Raises:
-        UpstreamError: of the last attempt.
+        UpstreamError: of the last request, or the refusal if text in its place was refused too.
     """
-    retries = 0
+    chosen = outputs.settings_for(request, settings)
+    refusal: UpstreamError | None = None
+    retries, begun = 0, False
     while True:
-        has_output = False
+        attempt: Attempt | None = None
         try:
-            async with contextlib.aclosing(attempt()) as batches:
-                async for batch in batches:
-                    has_output = has_output or any(isinstance(delta, ItemAdded) for delta in batch)
-                    yield batch
+            attempt = await ask(chosen)
+            while (deltas := await attempt.next()) is not None:
+                if deltas and not begun:
+                    begun = True
+                    outputs.note(request, chosen)
+                for delta in deltas:
+                    yield delta
             return
         except UpstreamError as error:
-            if has_output or not error.retryable or retries >= settings.max_retries:
-                raise
             failure = error
-        retries += 1
-        delay_s = _find_delay(settings, retries, failure.retry_after_s)
-        yield [Retrying(retries, delay_s, failure.message)]
-        await asyncio.sleep(delay_s)
+        finally:
+            if attempt is not None:
+                await attempt.aclose()
+        if not begun and failure.retryable and retries < settings.max_retries:
+            retries += 1
+            delay_s = _find_delay(settings, retries, failure.retry_after_s)
+            yield Retrying(retries, delay_s, failure.message)
+            await asyncio.sleep(delay_s)
+        elif not begun and settings.max_retries and outputs.may_help(request, chosen, failure):
+            refusal, retries, chosen = failure, 0, attrs.evolve(settings, tool_output_parts=False)
+            yield Retrying(1, 0.0, f"{failure.message} Asked again with the tools' outputs as text only.")
+        elif refusal is not None and failure.code == REJECTED.code:
+            # The first one tells more of what the client did.
+            raise refusal
+        else:
+            raise failure
 
 
 @attrs.define(eq=False)
@@ -77,58 +106,27 @@ class TextOutputs:
         """
         The *settings* to encode *request* with.
         """
-        if self._taken.get(_key(request), 0) is None:
+        if self._taken and self._taken.get(_key(request), 0) is None:
             return attrs.evolve(settings, tool_output_parts=False)
         return settings
 
-    async def ask(
-        self, request: Request, settings: ProviderSettings, ask: Callable[[ProviderSettings], Batches]
-    ) -> Batches:
+    def may_help(self, request: Request, settings: ProviderSettings, failure: UpstreamError) -> bool:
         """
-        Yield what *ask* yields, and where the server refuses a request that shows something new, ask once more with
-        text in its place. With no retries allowed, this one is not made either.
-
-        Raises:
-            UpstreamError: of the first request, or of the second if that is not refused too.
+        Whether the same request with text only is worth a try, after this *failure* of one with *settings*.
         """
-        chosen, parts = self.settings_for(request, settings), _count_parts(request)
-        begun = False
-        try:
-            async with contextlib.aclosing(ask(chosen)) as batches:
-                async for batch in batches:
-                    if not begun and _has_begun(batch):
-                        begun = True
-                        self._note(request, parts if chosen.tool_output_parts else None)
-                    yield batch
-            return
-        except UpstreamError as error:
-            is_new = chosen.tool_output_parts and parts > (self._taken.get(_key(request)) or 0)
-            if begun or error.code != REJECTED.code or not is_new or not settings.max_retries:
-                raise
-            refusal = error
-        yield [Retrying(1, 0.0, f"{refusal.message} Asked again with the tools' outputs as text only.")]
-        try:
-            async with contextlib.aclosing(ask(attrs.evolve(settings, tool_output_parts=False))) as batches:
-                async for batch in batches:
-                    if not begun and _has_begun(batch):
-                        begun = True
-                        self._note(request, None)
-                    yield batch
-        except UpstreamError as error:
-            if error.code == REJECTED.code:
-                # The first one tells more of what the client did.
-                raise refusal from None
-            raise
+        if failure.code != REJECTED.code or not settings.tool_output_parts:
+            return False
+        return _count_parts(request) > (self._taken.get(_key(request)) or 0)
 
-    def _note(self, request: Request, parts: int | None) -> None:
+    def note(self, request: Request, settings: ProviderSettings) -> None:
+        """
+        Note that the server answers *request* as it was encoded with *settings*.
+        """
+        parts = _count_parts(request) if settings.tool_output_parts else None
         if parts != 0:
             self._taken[_key(request)] = parts
             if len(self._taken) > REMEMBERED:
                 del self._taken[next(iter(self._taken))]
-
-
-def _has_begun(batch: Sequence[Delta]) -> bool:
-    return any(not isinstance(delta, Retrying) for delta in batch)
 
 
 def _key(request: Request) -> tuple[str, str | None]:

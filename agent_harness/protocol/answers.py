@@ -2,7 +2,7 @@
 What an answer's deltas do: drafts grow, and the events that tell of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent_harness.protocol import events as said
@@ -13,26 +13,27 @@ from agent_harness.protocol.tools import is_writable, read_arguments
 __all__ = ["finish_draft", "grow_draft"]
 
 
-def grow_draft(draft: Draft, kind: str, number: int, piece: str) -> list[said.Event]:
+def grow_draft(draft: Draft, kind: str, number: int, piece: str) -> said.Piece | None:
     """
-    Add *piece* to a part of kind text, refusal, arguments or summary; *number* is the model's own for it.
+    Add *piece* to a part of kind text, refusal, arguments or summary; *number* is the model's own for it. None if the
+    piece is empty: then nothing changes.
 
     Raises:
         ValueError: an item of this type has no such part, or it is whole already.
     """
     if not piece:
-        return []
+        return None
     index = draft.add(kind, number, piece)
-    rid, item_id, at = draft.response_id, draft.id, draft.output_index
-    match kind:
-        case "text":
-            return [said.TextDelta(rid, item_id, at, index, piece)]
-        case "refusal":
-            return [said.RefusalDelta(rid, item_id, at, index, piece)]
-        case "arguments":
-            return [said.ArgumentsDelta(rid, item_id, at, piece)]
-        case _:
-            return [said.SummaryDelta(rid, item_id, at, index, piece)]
+    if kind == "arguments":
+        return said.ArgumentsDelta(draft.response_id, draft.id, draft.output_index, piece)
+    return _PIECES[kind](draft.response_id, draft.id, draft.output_index, index, piece)
+
+
+_PIECES: dict[str, Callable[[str, str, int, int, str], said.Piece]] = {
+    "text": said.TextDelta,
+    "refusal": said.RefusalDelta,
+    "summary": said.SummaryDelta,
+}
 
 
 def finish_draft(
@@ -60,7 +61,8 @@ def finish_draft(
         return [said.ArgumentsDone(rid, item_id, at, draft.arguments)]
     told: list[said.Event] = []
     for index, ((kind, _), pieces) in enumerate(draft.parts.items()):
-        text = "".join(pieces)
+        # One text from here on, shared with the item.
+        pieces[:] = [text := "".join(pieces)]
         match kind:
             case "text":
                 told.append(said.TextDone(rid, item_id, at, index, text))

@@ -12,17 +12,19 @@ The one item list that every model request is made of.
 A block that another block follows never changes again, so the bytes made of it can be kept.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any
 
 import attrs
 
 from agent_harness.protocol.drafts import Draft
 from agent_harness.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 
-__all__ = ["Block", "build_blocks"]
+__all__ = ["Block", "Blocks", "build_blocks"]
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class Block:
     """
     A user message alone, or one answer of the model: its messages, reasoning and calls in the model's order, then the
@@ -39,6 +41,41 @@ class Block:
         """
         first = self.items[0]
         return isinstance(first, Message) and first.role == "user"
+
+
+class Blocks(Sequence[Block]):
+    """
+    What one request is made of: the first *count* of *closed*, a list that others only append to, then *tail*. A
+    session's past is not copied for each request.
+    """
+
+    __slots__ = ("_closed", "_count", "_tail")
+
+    def __init__(self, closed: list[Block], count: int, tail: Sequence[Block]) -> None:
+        self._closed, self._count, self._tail = closed, count, tuple(tail)
+
+    def __len__(self) -> int:
+        return self._count + len(self._tail)
+
+    def __iter__(self) -> Iterator[Block]:
+        return chain(islice(self._closed, self._count), self._tail)
+
+    def __getitem__(self, index: Any) -> Any:
+        positions = range(len(self))[index]
+        return [self._at(position) for position in positions] if isinstance(index, slice) else self._at(positions)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Blocks | tuple | list):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Blocks({list(self)!r})"
+
+    def _at(self, position: int) -> Block:
+        return self._closed[position] if position < self._count else self._tail[position - self._count]
 
 
 def build_blocks(
@@ -78,6 +115,12 @@ def _is_answer(entry: Item | Draft) -> bool:
 
 
 def _make_block(run: Sequence[Item | Draft], outputs: Mapping[str, FunctionCallOutput]) -> Block | None:
+    first = run[0]
+    if isinstance(first, FunctionCallOutput):
+        # It stands in the block of its call.
+        return None
+    if isinstance(first, Message) and first.role == "user":
+        return Block((first,))
     items = [entry for entry in run if not isinstance(entry, Draft | FunctionCallOutput)]
     cut = any(_was_cut(item, outputs) for item in items)
     kept = [item for item in items if _is_sent(item, cut, outputs)]

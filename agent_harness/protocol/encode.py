@@ -5,7 +5,7 @@ This file and `agent_harness.protocol.decode` are the only ones that know cattrs
 """
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Union, get_origin
 
 import cattrs
@@ -60,7 +60,11 @@ def to_wire(value: Any) -> Any:
     """
     An item, agent, turn, event or the like as the wire's dictionary; what is hidden stays hidden.
     """
-    return _writer.unstructure(value)
+    kind = type(value)
+    write = _writes.get(kind)
+    if write is None:
+        write = _writes[kind] = _writer.get_unstructure_hook(kind)
+    return write(value)
 
 
 def encode_event(event: said.Event, seq: int, at: float, *, numbered: bool = True, retry: int | None = None) -> bytes:
@@ -68,11 +72,61 @@ def encode_event(event: said.Event, seq: int, at: float, *, numbered: bool = Tru
     *event* as one SSE frame. *at* is Unix seconds, written with milliseconds; an event that is not *numbered* has no
     ``id:``, and its ``seq`` is the newest number it takes in.
     """
-    head: dict[str, Any] = {"type": event.type, "seq": seq}
-    if isinstance(event, DATED):
-        head["at"] = round(at, 3)
-    data = dump_json(head | to_wire(event))
-    return encode_frame(event.type, data, id=seq if numbered else None, retry=retry)
+    write = _PIECES.get(type(event))
+    if write is not None:
+        body = write(event, seq)
+    else:
+        head: dict[str, Any] = {"type": event.type, "seq": seq}
+        if isinstance(event, DATED):
+            head["at"] = round(at, 3)
+        body = head | to_wire(event)
+    return encode_frame(event.type, dump_json(body), id=seq if numbered else None, retry=retry)
+
+
+# Nearly all events are pieces. Their dictionaries are written by hand: a fifth of the time that cattrs takes.
+
+
+def _write_part_piece(event: said.TextDelta | said.RefusalDelta, seq: int) -> dict[str, Any]:
+    return {
+        "type": event.type,
+        "seq": seq,
+        "response_id": event.response_id,
+        "item_id": event.item_id,
+        "output_index": event.output_index,
+        "content_index": event.content_index,
+        "delta": event.delta,
+    }
+
+
+def _write_summary_piece(event: said.SummaryDelta, seq: int) -> dict[str, Any]:
+    return {
+        "type": event.type,
+        "seq": seq,
+        "response_id": event.response_id,
+        "item_id": event.item_id,
+        "output_index": event.output_index,
+        "summary_index": event.summary_index,
+        "delta": event.delta,
+    }
+
+
+def _write_arguments_piece(event: said.ArgumentsDelta, seq: int) -> dict[str, Any]:
+    return {
+        "type": event.type,
+        "seq": seq,
+        "response_id": event.response_id,
+        "item_id": event.item_id,
+        "output_index": event.output_index,
+        "delta": event.delta,
+    }
+
+
+_PIECES: dict[type, Callable[[Any, int], dict[str, Any]]] = {
+    said.TextDelta: _write_part_piece,
+    said.RefusalDelta: _write_part_piece,
+    said.SummaryDelta: _write_summary_piece,
+    said.ArgumentsDelta: _write_arguments_piece,
+}
 
 
 def _write_usage(usage: Usage) -> dict[str, Any]:
@@ -115,8 +169,9 @@ def _make_writer() -> cattrs.Converter:
     converter = cattrs.Converter(unstruct_collection_overrides={tuple: list})
     converter.register_unstructure_hook(Usage, _write_usage)
     converter.register_unstructure_hook(Turn, _write_turn)
+    converter.register_unstructure_hook(tuple, lambda values: [to_wire(value) for value in values])
     converter.register_unstructure_hook_func(_is_mapping, lambda value: value)
-    converter.register_unstructure_hook_factory(_is_union, lambda _: lambda value: converter.unstructure(value))
+    converter.register_unstructure_hook_factory(_is_union, lambda _: to_wire)
     for kind in (Message, FunctionCall, Reasoning):
         _leave_out(converter, kind, {"provenance": override(omit=True)})
     for cls, optional in LEFT_OUT_IF_NONE.items():
@@ -125,3 +180,6 @@ def _make_writer() -> cattrs.Converter:
 
 
 _writer = _make_writer()
+
+_writes: dict[type, Callable[[Any], Any]] = {}
+"""The writer's function for each class that was written: finding it takes cattrs as long as calling it."""

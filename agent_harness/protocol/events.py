@@ -5,8 +5,8 @@ Events: what followers of a session hear. One frozen class a wire type; field na
 Names that begin with ``response.`` are those of the OpenAI Responses API where it has such an event.
 """
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import attrs
 
@@ -21,6 +21,7 @@ __all__ = [
     "Event",
     "OutputItemAdded",
     "OutputItemDone",
+    "Piece",
     "RefusalDelta",
     "RefusalDone",
     "ResponseCancelled",
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class SessionItem:
     """
     A message that the model did not write: entered, waiting (``queued``) or dropped (``cancelled``).
@@ -54,7 +55,7 @@ class SessionItem:
     type: Literal["session.item"] = "session.item"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, weakref_slot=False)
 class SessionStatus:
     """
     What the session does now. ``item_id`` stands only in the first frame of a message's own stream.
@@ -69,7 +70,7 @@ class SessionStatus:
     type: Literal["session.status"] = "session.status"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class SessionUpdated:
     """
     The agent or the metadata was changed; both are given whole.
@@ -80,7 +81,7 @@ class SessionUpdated:
     type: Literal["session.updated"] = "session.updated"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class SessionDeleted:
     """
     The session is gone; the stream ends.
@@ -90,7 +91,7 @@ class SessionDeleted:
     type: Literal["session.deleted"] = "session.deleted"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class SessionGap:
     """
     Not numbered: events after ``after`` (a number, or what was given for one) are missing; what follows begins with
@@ -102,7 +103,7 @@ class SessionGap:
     type: Literal["session.gap"] = "session.gap"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class SessionLagged:
     """
     Not numbered: this follower fell too far behind and is cut; it resumes by number.
@@ -111,7 +112,7 @@ class SessionLagged:
     type: Literal["session.lagged"] = "session.lagged"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class ResponseCreated:
     """
     A turn began.
@@ -121,7 +122,7 @@ class ResponseCreated:
     type: Literal["response.created"] = "response.created"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class ResponseCompleted:
     """
     A turn ended well.
@@ -131,7 +132,7 @@ class ResponseCompleted:
     type: Literal["response.completed"] = "response.completed"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class ResponseFailed:
     """
     A turn ended by an error, which ``response.error`` tells.
@@ -141,7 +142,7 @@ class ResponseFailed:
     type: Literal["response.failed"] = "response.failed"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class ResponseIncomplete:
     """
     A turn was cut short; ``response.incomplete_details.reason`` says by what.
@@ -151,7 +152,7 @@ class ResponseIncomplete:
     type: Literal["response.incomplete"] = "response.incomplete"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class ResponseCancelled:
     """
     A turn was interrupted, or dropped before it began.
@@ -161,7 +162,7 @@ class ResponseCancelled:
     type: Literal["response.cancelled"] = "response.cancelled"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class ResponseRetrying:
     """
     The model server failed before any output; it is asked again after ``delay_s`` seconds.
@@ -174,7 +175,7 @@ class ResponseRetrying:
     type: Literal["response.retrying"] = "response.retrying"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class OutputItemAdded:
     """
     An item of the model's answer began.
@@ -186,7 +187,7 @@ class OutputItemAdded:
     type: Literal["response.output_item.added"] = "response.output_item.added"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class OutputItemDone:
     """
     An item reached a new status. ``replayed`` marks an open call told again to a follower that came later.
@@ -199,7 +200,7 @@ class OutputItemDone:
     type: Literal["response.output_item.done"] = "response.output_item.done"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class TextDelta:
     """
     More text of a message.
@@ -213,7 +214,7 @@ class TextDelta:
     type: Literal["response.output_text.delta"] = "response.output_text.delta"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class TextDone:
     """
     A text part is whole.
@@ -227,7 +228,7 @@ class TextDone:
     type: Literal["response.output_text.done"] = "response.output_text.done"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class RefusalDelta:
     """
     More of a refusal.
@@ -241,7 +242,7 @@ class RefusalDelta:
     type: Literal["response.refusal.delta"] = "response.refusal.delta"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class RefusalDone:
     """
     A refusal is whole.
@@ -255,7 +256,7 @@ class RefusalDone:
     type: Literal["response.refusal.done"] = "response.refusal.done"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class ArgumentsDelta:
     """
     More of a call's arguments, as the model writes them.
@@ -268,7 +269,7 @@ class ArgumentsDelta:
     type: Literal["response.function_call_arguments.delta"] = "response.function_call_arguments.delta"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class ArgumentsDone:
     """
     A call's arguments are whole, in the form they are kept in.
@@ -281,7 +282,7 @@ class ArgumentsDone:
     type: Literal["response.function_call_arguments.done"] = "response.function_call_arguments.done"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class SummaryDelta:
     """
     More of a reasoning summary.
@@ -295,7 +296,7 @@ class SummaryDelta:
     type: Literal["response.reasoning_summary_text.delta"] = "response.reasoning_summary_text.delta"
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class SummaryDone:
     """
     A part of a reasoning summary is whole.
@@ -315,6 +316,9 @@ TERMINAL_EVENTS = (ResponseCompleted, ResponseFailed, ResponseIncomplete, Respon
 """A turn ends with exactly one of these."""
 
 Unnumbered = SessionGap | SessionLagged
+
+Piece = TextDelta | RefusalDelta | ArgumentsDelta | SummaryDelta
+"""A piece of an item that the model writes: nothing of the session changes by it but the item."""
 
 Event = (
     SessionItem
@@ -343,14 +347,32 @@ def event_response_id(event: Event) -> str | None:
     """
     The turn that *event* belongs to, or None.
     """
-    match event:
-        case SessionItem(item=item):
-            return item.response_id
-        case SessionUpdated() | SessionDeleted() | SessionGap() | SessionLagged():
-            return None
-        case ResponseCreated(response=turn) | ResponseCompleted(response=turn) | ResponseFailed(response=turn):
-            return turn.id
-        case ResponseIncomplete(response=turn) | ResponseCancelled(response=turn):
-            return turn.id
-        case _:
-            return event.response_id
+    find = _RESPONSES.get(type(event))
+    # All others have it as a field.
+    return event.response_id if find is None else find(event)  # type: ignore[union-attr]
+
+
+def _response_of_item(event: SessionItem) -> str | None:
+    return event.item.response_id
+
+
+def _response_of_turn(event: ResponseCreated | Terminal) -> str:
+    return event.response.id
+
+
+def _no_response(event: Event) -> None:
+    return None
+
+
+_RESPONSES: dict[type, Callable[[Any], str | None]] = {
+    SessionItem: _response_of_item,
+    ResponseCreated: _response_of_turn,
+    ResponseCompleted: _response_of_turn,
+    ResponseFailed: _response_of_turn,
+    ResponseIncomplete: _response_of_turn,
+    ResponseCancelled: _response_of_turn,
+    SessionUpdated: _no_response,
+    SessionDeleted: _no_response,
+    SessionGap: _no_response,
+    SessionLagged: _no_response,
+}

@@ -5,7 +5,7 @@ Field names and part shapes are those of the OpenAI Responses API; ``origin``, `
 ``response_id`` (the turn) are ours.
 """
 
-import secrets
+import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -40,7 +40,7 @@ def make_id(prefix: str) -> str:
     """
     A new random id such as ``fc_5f0c…`` (96 bits, unguessable).
     """
-    return f"{prefix}_{secrets.token_hex(12)}"
+    return f"{prefix}_{os.urandom(12).hex()}"
 
 
 @attrs.frozen
@@ -211,7 +211,11 @@ class Usage:
         Sum field by field; a field is None only where neither side reported it.
         """
         return Usage(
-            *(_add(mine, theirs) for mine, theirs in zip(attrs.astuple(self), attrs.astuple(other), strict=True))
+            _add(self.input_tokens, other.input_tokens),
+            _add(self.output_tokens, other.output_tokens),
+            _add(self.total_tokens, other.total_tokens),
+            _add(self.cached_tokens, other.cached_tokens),
+            _add(self.reasoning_tokens, other.reasoning_tokens),
         )
 
 

@@ -9,6 +9,7 @@ import attrs
 
 from agent_harness.errors import InvalidRequest, RequestTooLarge
 from agent_harness.protocol.agents import Agent
+from agent_harness.protocol.changed import changed
 from agent_harness.protocol.commands import (
     OUTPUT_MAX,
     Command,
@@ -168,7 +169,9 @@ def _read_command(event: Any, path: str) -> Command:
         raise InvalidRequest(f"An event has one of the types {known}.", code="unknown_event_type", param=param)
     command = read(event, _COMMANDS[kind], path)
     if isinstance(command, SendMessage):
-        return attrs.evolve(command, data=attrs.evolve(command.data, content=_clean(command.data.content)))
+        given = command.data.content
+        content = _clean(given)
+        return command if content is given else changed(command, data=changed(command.data, content=content))
     if isinstance(command, SubmitOutput):
         return _check_output(command, f"{path}.data.output" if path else "data.output")
     return command
@@ -181,7 +184,8 @@ def _check_output(command: SubmitOutput, param: str) -> SubmitOutput:
             f"An output has at most {OUTPUT_MAX:,} characters, this one has {len(output):,}. The call stays open.",
             param=param,
         )
-    return attrs.evolve(command, data=attrs.evolve(command.data, output=_clean("" if output is None else output)))
+    cleaned = _clean("" if output is None else output)
+    return command if cleaned is output else changed(command, data=changed(command.data, output=cleaned))
 
 
 def _clean(content: Any) -> Any:

@@ -3,10 +3,19 @@ How much memory things take, about: the characters of their texts and a flat sum
 bills.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, get_args
 
 from agent_harness.protocol import events as said
-from agent_harness.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
+from agent_harness.protocol.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    InputText,
+    Item,
+    Message,
+    OutputText,
+    Part,
+)
 
 __all__ = ["ITEM_SIZE", "event_size", "item_size"]
 
@@ -20,47 +29,78 @@ def item_size(item: Item) -> int:
     """
     The size of *item* in bytes, about.
     """
-    match item:
-        case Message():
-            return ITEM_SIZE + sum(map(_part_size, item.content)) + _hidden_size(item.provenance)
-        case FunctionCall():
-            return ITEM_SIZE + len(item.arguments) + _hidden_size(item.provenance)
-        case FunctionCallOutput(output=str() as text):
-            return ITEM_SIZE + len(text)
-        case FunctionCallOutput():
-            return ITEM_SIZE + sum(map(_part_size, item.output))
-        case Reasoning():
-            return ITEM_SIZE + sum(len(part.text) for part in item.summary) + _hidden_size(item.provenance)
+    if isinstance(item, Message):
+        return ITEM_SIZE + _parts_size(item.content) + _hidden_size(item.provenance)
+    if isinstance(item, FunctionCall):
+        return ITEM_SIZE + len(item.arguments) + _hidden_size(item.provenance)
+    if isinstance(item, FunctionCallOutput):
+        return ITEM_SIZE + (len(item.output) if isinstance(item.output, str) else _parts_size(item.output))
+    return ITEM_SIZE + sum(len(part.text) for part in item.summary) + _hidden_size(item.provenance)
 
 
 def event_size(event: said.Event) -> int:
     """
     The size of *event* in bytes, about.
     """
-    match event:
-        case said.SessionItem() | said.OutputItemAdded() | said.OutputItemDone():
-            return _EVENT_SIZE + item_size(event.item)
-        case said.TextDelta() | said.RefusalDelta() | said.ArgumentsDelta() | said.SummaryDelta():
-            return _EVENT_SIZE + len(event.delta)
-        case said.TextDone() | said.SummaryDone():
-            return _EVENT_SIZE + len(event.text)
-        case said.RefusalDone():
-            return _EVENT_SIZE + len(event.refusal)
-        case said.ArgumentsDone():
-            return _EVENT_SIZE + len(event.arguments)
-        case said.SessionStatus():
-            return _EVENT_SIZE + sum(_EVENT_SIZE + len(call.arguments) for call in event.required_actions)
-        case said.SessionUpdated():
-            # Whole, with instructions and the schemas of all tools: as much as a request body may hold.
-            return _EVENT_SIZE + len(repr(event.agent)) + len(repr(event.metadata))
-        case _:
-            return 2 * _EVENT_SIZE
+    kind = type(event)
+    if kind in _PIECES:
+        # Nearly all are, so no call is made for them.
+        return _EVENT_SIZE + len(event.delta)  # type: ignore[union-attr]
+    measure = _MEASURES.get(kind)
+    return 2 * _EVENT_SIZE if measure is None else _EVENT_SIZE + measure(event)
 
 
-def _part_size(part: Any) -> int:
-    fields = ("text", "refusal", "image_url", "file_data", "file_url")
-    return 100 + sum(len(getattr(part, field, None) or "") for field in fields)
+def _parts_size(parts: tuple[Part, ...]) -> int:
+    size = 0
+    for part in parts:
+        if isinstance(part, InputText | OutputText):
+            size += 100 + len(part.text)
+        else:
+            fields = ("refusal", "image_url", "file_data", "file_url")
+            size += 100 + sum(len(getattr(part, field, None) or "") for field in fields)
+    return size
 
 
 def _hidden_size(provenance: Any) -> int:
     return 0 if provenance is None else 100 + sum(len(str(value)) for value in provenance.data.values())
+
+
+def _item_size(event: said.SessionItem | said.OutputItemAdded | said.OutputItemDone) -> int:
+    return item_size(event.item)
+
+
+def _text_size(event: said.TextDone | said.SummaryDone) -> int:
+    return len(event.text)
+
+
+def _refusal_size(event: said.RefusalDone) -> int:
+    return len(event.refusal)
+
+
+def _arguments_size(event: said.ArgumentsDone) -> int:
+    return len(event.arguments)
+
+
+def _status_size(event: said.SessionStatus) -> int:
+    return sum(_EVENT_SIZE + len(call.arguments) for call in event.required_actions)
+
+
+def _agent_size(event: said.SessionUpdated) -> int:
+    # Whole, with instructions and the schemas of all tools: as much as a request body may hold.
+    return len(repr(event.agent)) + len(repr(event.metadata))
+
+
+_PIECES = frozenset(get_args(said.Piece))
+
+_MEASURES: dict[type, Callable[[Any], int]] = {
+    said.SessionItem: _item_size,
+    said.OutputItemAdded: _item_size,
+    said.OutputItemDone: _item_size,
+    said.TextDone: _text_size,
+    said.SummaryDone: _text_size,
+    said.RefusalDone: _refusal_size,
+    said.ArgumentsDone: _arguments_size,
+    said.SessionStatus: _status_size,
+    said.SessionUpdated: _agent_size,
+}
+"""What an event takes beside `_EVENT_SIZE`; of one that is not listed, as much again."""

@@ -112,6 +112,8 @@ def clean_name(name: str) -> str:
 
     A name that had to be changed is no tool's name; the call is kept under the cleaned one and answered with an error.
     """
+    if NAME_PATTERN.match(name):
+        return name
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"
 
 

@@ -13,7 +13,8 @@ from typing import Literal
 import attrs
 
 from agent_harness.protocol import events as said
-from agent_harness.protocol.blocks import Block, build_blocks
+from agent_harness.protocol.blocks import Block, Blocks, build_blocks
+from agent_harness.protocol.changed import changed
 from agent_harness.protocol.drafts import Draft
 from agent_harness.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, Usage
 from agent_harness.protocol.sizes import ITEM_SIZE, item_size
@@ -142,13 +143,6 @@ class Transcript:
             position -= 1
         return position
 
-    @property
-    def count(self) -> int:
-        """
-        How many items there are, waiting messages included.
-        """
-        return len(self._entries) + len(self.waiting)
-
     def call_item(self, call_id: str) -> FunctionCall:
         """
         The item of a known call, as it stands.
@@ -168,7 +162,7 @@ class Transcript:
         """
         The open calls, in call order.
         """
-        return tuple(self._required_action(call_id) for call_id in self.open_calls)
+        return tuple([self._required_action(call_id) for call_id in self.open_calls])
 
     def steered(self) -> list[Waiting]:
         """
@@ -176,18 +170,32 @@ class Transcript:
         """
         return [waiting for waiting in self.waiting.values() if waiting.steer]
 
-    def blocks(self) -> tuple[tuple[Block, ...], int]:
+    def blocks(self) -> tuple[Blocks, int]:
         """
         What the next model request is made of, and how many of its first blocks will never change.
 
-        Costs what came since the last call, plus one copy of the list.
+        Costs what came since the last call.
         """
         tail, start = build_blocks(self._entries, self.outputs, self._open_block_start)
         if len(tail) > 1:
             self._closed_blocks.extend(tail[:-1])
             self._open_block_start = start
         closed = len(self._closed_blocks)
-        return (*self._closed_blocks, *tail[-1:]), closed
+        return Blocks(self._closed_blocks, closed, tail[-1:]), closed
+
+    def forget_blocks(self) -> None:
+        """
+        Keep no blocks: the next call of `blocks` makes all of them again.
+        """
+        if self._closed_blocks:
+            self._closed_blocks = []
+            self._open_block_start = 0
+
+    def reaches(self, items: int, size: int) -> bool:
+        """
+        Whether there are as many *items*, waiting messages included, or as many bytes in them.
+        """
+        return self.size >= size or len(self._entries) + len(self.waiting) >= items
 
     # Messages and turns.
 
@@ -216,7 +224,10 @@ class Transcript:
         """
         The message whose turn comes next.
         """
-        return next((waiting for waiting in self.waiting.values() if not waiting.steer), None)
+        for waiting in self.waiting.values():
+            if not waiting.steer:
+                return waiting
+        return None
 
     def open_next_turn(self, model: str | None) -> list[said.Event]:
         """
@@ -225,8 +236,8 @@ class Transcript:
         waiting = self.next_waiting()
         assert waiting is not None and waiting.message.response_id is not None
         del self.waiting[waiting.message.id]
-        turn = attrs.evolve(self.turns[waiting.message.response_id], status="in_progress", model=model)
-        message = attrs.evolve(waiting.message, status="completed")
+        turn = changed(self.turns[waiting.message.response_id], status="in_progress", model=model)
+        message = changed(waiting.message, status="completed")
         return self.open_turn(turn, message, waiting.tools or (), waiting.tool_choice)
 
     def enter_steered(self) -> list[said.Event]:
@@ -236,7 +247,7 @@ class Transcript:
         told: list[said.Event] = []
         for waiting in self.steered():
             del self.waiting[waiting.message.id]
-            told += self.add_message(attrs.evolve(waiting.message, status="completed"))
+            told += self.add_message(changed(waiting.message, status="completed"))
             if waiting.tools is not None:
                 self.tools = waiting.tools
             if waiting.tool_choice is not None:
@@ -249,10 +260,10 @@ class Transcript:
         """
         told: list[said.Event] = []
         for waiting in self.waiting.values():
-            told.append(said.SessionItem(attrs.evolve(waiting.message, status="cancelled")))
+            told.append(said.SessionItem(changed(waiting.message, status="cancelled")))
             if not waiting.steer and waiting.message.response_id is not None:
                 turn = self.turns[waiting.message.response_id]
-                self.turns[turn.id] = attrs.evolve(turn, status="cancelled", completed_at=now)
+                self.turns[turn.id] = changed(turn, status="cancelled", completed_at=now)
                 told.append(said.ResponseCancelled(self.turns[turn.id]))
         self.waiting.clear()
         return told
@@ -269,14 +280,14 @@ class Transcript:
         Note that the running turn calls the model (once more).
         """
         turn = self.running
-        self.turns[turn.id] = attrs.evolve(turn, model=model, model_calls=turn.model_calls + 1)
+        self.turns[turn.id] = changed(turn, model=model, model_calls=turn.model_calls + 1)
 
     def add_usage(self, usage: Usage) -> None:
         """
         Add one answer's tokens to the running turn's.
         """
         turn = self.running
-        self.turns[turn.id] = attrs.evolve(turn, usage=usage if turn.usage is None else turn.usage + usage)
+        self.turns[turn.id] = changed(turn, usage=usage if turn.usage is None else turn.usage + usage)
 
     def end_turn(
         self,
@@ -290,7 +301,7 @@ class Transcript:
         End the running turn; nothing of it may be in progress or open.
         """
         assert not self.open_calls and not self.drafts
-        turn = attrs.evolve(self.running, status=status, error=error, incomplete_reason=reason, completed_at=now)
+        turn = changed(self.running, status=status, error=error, incomplete_reason=reason, completed_at=now)
         self.turns[turn.id] = turn
         self.current, self.tools, self.tool_choice = None, (), None
         return [_TERMINAL[status](turn)]
@@ -367,7 +378,7 @@ class Transcript:
         """
         self.open_calls.remove(output.call_id)
         call = self.calls[output.call_id]
-        item = attrs.evolve(self.call_item(output.call_id), status=status)
+        item = changed(self.call_item(output.call_id), status=status)
         self._entries[call.position] = item
         assert self.current is not None
         done = said.OutputItemDone(self.current, call.output_index, item)

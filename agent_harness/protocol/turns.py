@@ -24,7 +24,7 @@ class LastError:
     message: str
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, weakref_slot=False)
 class Turn:
     """
     One turn, from its message to its end. Times are Unix seconds; ``model_calls`` counts answers asked for, not
@@ -42,7 +42,7 @@ class Turn:
     completed_at: int | None = None
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, weakref_slot=False)
 class RequiredAction:
     """
     An open call, as snapshots and status events list it. ``expires_at`` is Unix seconds, None without a deadline.

@@ -50,10 +50,12 @@ def request_id_of(request: web.Request) -> str:
     """
     The client's own ``x-request-id`` if it is 1 to 128 of ``A-Z a-z 0-9 . _ -``, else a random one.
     """
-    if _ID not in request:
-        given = request.headers.get(HEADER, "")
-        request[_ID] = given if _SANE.fullmatch(given) else make_id("req")
-    return request[_ID]
+    try:
+        return request[_ID]
+    except KeyError:
+        given = request.headers.get(HEADER)
+        name = request[_ID] = given if given is not None and _SANE.fullmatch(given) else make_id("req")
+        return name
 
 
 def route_of(request: web.Request) -> str:

@@ -49,15 +49,23 @@ async def _read_body(request: web.Request, *, optional: bool = False) -> bytes:
         raise web.HTTPRequestEntityTooLarge(request.client_max_size, request.content_length)
     if not request.body_exists and optional:
         return b"{}"
-    try:
-        async with asyncio.timeout(request.app[HARNESS].limits.body_s):
-            body = await request.read()
-    except TimeoutError:
-        message = "The body did not come in time. Nothing was changed."
-        raise InvalidRequest(message, code="invalid_json") from None
+    if request.content.is_eof():
+        # All of it came with the head, as small bodies do: there is nothing to wait for, and no timer to set.
+        body = await request.read()
+    else:
+        body = await _wait_for_body(request)
     if request.content_type != "application/json" or "Content-Type" not in request.headers:
         raise UnsupportedMediaType("The body must be JSON: send it with the header Content-Type: application/json.")
     return body
+
+
+async def _wait_for_body(request: web.Request) -> bytes:
+    try:
+        async with asyncio.timeout(request.app[HARNESS].limits.body_s):
+            return await request.read()
+    except TimeoutError:
+        message = "The body did not come in time. Nothing was changed."
+        raise InvalidRequest(message, code="invalid_json") from None
 
 
 async def _answer_once(
@@ -85,6 +93,27 @@ def _flag(query: Mapping[str, str], name: str, default: bool) -> bool:
     if value not in (None, "true", "false"):
         raise InvalidRequest(f"{name} is true or false.", param=name)
     return default if value is None else value == "true"
+
+
+# Routes are tried in this order: first the two that are asked for all the time.
+
+
+@ROUTES.post("/v1/sessions/{session_id}/events")
+async def post_events(request: web.Request) -> web.StreamResponse:
+    """
+    A command, or a batch of results.
+    """
+    session = _session(request)
+    return await _answer_once(request, session, lambda body: _carry_out(request, session, body))
+
+
+@ROUTES.get("/v1/sessions/{session_id}/stream", allow_head=False)
+async def follow_session(request: web.Request) -> web.StreamResponse:
+    """
+    The session's events from now on, or from a number.
+    """
+    session = _session(request)
+    return await stream_session(request, session, request.app[HARNESS].limits.ping_s)
 
 
 @ROUTES.get("/health")
@@ -211,15 +240,6 @@ async def fork_session(request: web.Request) -> web.StreamResponse:
     return await _answer_once(request, source, handle, optional=True)
 
 
-@ROUTES.post("/v1/sessions/{session_id}/events")
-async def post_events(request: web.Request) -> web.StreamResponse:
-    """
-    A command, or a batch of results.
-    """
-    session = _session(request)
-    return await _answer_once(request, session, lambda body: _carry_out(request, session, body))
-
-
 async def _carry_out(request: web.Request, session: Session, body: bytes) -> web.StreamResponse:
     command = read_events(parse_json(body))
     streamed = _flag(request.query, "stream", False)
@@ -247,12 +267,3 @@ async def _carry_out(request: web.Request, session: Session, body: bytes) -> web
             params = [f"events[{index}].data.call_id" for index in range(len(command))]
             results = session.submit_all([result.data for result in command], params)
             return _answer({"results": to_wire(results)}, 202)
-
-
-@ROUTES.get("/v1/sessions/{session_id}/stream", allow_head=False)
-async def follow_session(request: web.Request) -> web.StreamResponse:
-    """
-    The session's events from now on, or from a number.
-    """
-    session = _session(request)
-    return await stream_session(request, session, request.app[HARNESS].limits.ping_s)

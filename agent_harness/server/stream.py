@@ -5,12 +5,14 @@ Streams: a follower's events as the body of one HTTP response.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextvars import copy_context
 
-from aiohttp import HttpVersion11, web
+from aiohttp import ClientConnectionResetError, HttpVersion11, web
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp_sse import EventSourceResponse
 
-from agent_harness.engine.feed import Follower
-from agent_harness.engine.following import Batches, read_all, read_response, read_until_idle
+from agent_harness.engine.feed import Follower, Published
+from agent_harness.engine.following import Everything, OneResponse, Part, UntilIdle
 from agent_harness.engine.replies import Sent
 from agent_harness.engine.session import Session
 from agent_harness.errors import InvalidRequest
@@ -36,22 +38,44 @@ class EventStream(EventSourceResponse):
     An event stream with LF line ends whose ping is one comment line, without a blank line behind it.
 
     Args:
+        request: what it answers.
         ping_s: longest silence, in seconds.
         on_lost: called when a ping finds that the client is gone.
     """
 
-    def __init__(self, ping_s: float, on_lost: Callable[[], None]) -> None:
-        super().__init__(sep="\n", allow_all_methods=True, ping_interval=ping_s)
-        self._on_lost = on_lost
-        self._written_at = 0.0
-        self._cut: asyncio.TimerHandle | None = None
+    # The head goes out with the first frame, in one write; aiohttp has no public name for this.
+    _send_headers_immediately = False
 
-    def cut_soon(self, request: web.Request) -> None:
+    def __init__(self, request: web.Request, ping_s: float, on_lost: Callable[[], None]) -> None:
+        super().__init__(sep="\n", allow_all_methods=True, ping_interval=ping_s)
+        self._loop = asyncio.get_running_loop()
+        self._connection, self._writer = request.protocol, request.writer
+        self._on_lost = on_lost
+        self._written_at = self._loop.time()
+        self._cut: asyncio.TimerHandle | None = None
+        self._in_chunks = request.version >= HttpVersion11
+        if not self._in_chunks:
+            # Without chunks, only the end of the connection tells the end of the body.
+            self.force_close()
+            self.headers["Connection"] = "close"
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """
+        Begin; the head goes out with the first frame.
+
+        Raises:
+            ConnectionError: the client is gone.
+        """
+        if request.transport is None:
+            raise ClientConnectionResetError("the client has left")
+        return await super().prepare(request)
+
+    def cut_soon(self) -> None:
         """
         Give the reader a moment for the last frames; one that reads nothing is cut, so that it holds up nobody's end.
         """
-        if request.transport is not None and self._cut is None:
-            self._cut = asyncio.get_running_loop().call_later(LAST_WORD_S, request.transport.abort)
+        if self._connection.transport is not None and self._cut is None:
+            self._cut = self._loop.call_later(LAST_WORD_S, self._connection.transport.abort)
 
     def spare(self) -> None:
         """
@@ -60,25 +84,138 @@ class EventStream(EventSourceResponse):
         if self._cut is not None:
             self._cut.cancel()
 
-    async def write_frames(self, data: bytes) -> None:
+    @property
+    def is_slow(self) -> bool:
         """
-        Write whole frames.
+        Whether the client has yet to read much of what was written.
         """
-        self._written_at = asyncio.get_running_loop().time()
-        await self.write(data)
+        return self._connection.writing_paused
+
+    async def write_frames(self, frames: bytes) -> None:
+        """
+        Write whole frames, as soon as the client is not slow.
+
+        Raises:
+            ConnectionError: the client is gone.
+        """
+        await self._writer.drain()
+        self._written_at = self._loop.time()
+        await self.write(frames)
+
+    def write_now(self, frames: bytes) -> None:
+        """
+        Write whole frames behind the first: `write_frames` without its layers and without a wait.
+
+        Raises:
+            ConnectionError: the client is gone.
+        """
+        transport = self._connection.transport
+        if transport is None or transport.is_closing():
+            raise ClientConnectionResetError("the client has left")
+        self._written_at = self._loop.time()
+        chunk = b"%x\r\n%b\r\n" % (len(frames), frames) if self._in_chunks else frames
+        self._writer.output_size += len(chunk)
+        transport.write(chunk)
 
     async def _ping(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            silent = loop.time() - self._written_at
+            silent = self._loop.time() - self._written_at
             if silent < self._ping_interval:
                 await asyncio.sleep(self._ping_interval - silent)
                 continue
+            self._written_at = self._loop.time()
             try:
-                await self.write_frames(PING)
+                await self.write(PING)
             except (ConnectionError, RuntimeError):
                 self._on_lost()
                 return
+
+
+class Teller:
+    """
+    Writes what a follower has to read by a callback, in the turn of the event loop after it came. Waking the handler's
+    task for each event, through everything that it is wrapped in, would cost as much as sending the bytes; so the
+    handler sleeps, and wakes when the reader is slow and at the end.
+    """
+
+    __slots__ = ("_context", "_follower", "_left", "_loop", "_over", "_part", "_rest", "_stream")
+
+    def __init__(self, stream: EventStream, follower: Follower, part: Part) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stream, self._follower, self._part = stream, follower, part
+        self._rest: asyncio.Future[None] = self._loop.create_future()
+        self._over = False
+        self._left = b""
+        self._context = copy_context()
+
+    async def tell(self) -> bytes:
+        """
+        Write until the follower, or its part, is at its end. Returns the last frames, which are not written yet.
+
+        Raises:
+            ConnectionError: the client is gone.
+        """
+        frames = await self._open()
+        while not self._over:
+            await self._stream.write_frames(frames)
+            self._rest = self._loop.create_future()
+            self._look()
+            await self._rest
+            frames = self._left
+        return frames
+
+    async def _open(self) -> bytes:
+        """
+        The first frame, and what is there behind it.
+        """
+        first = await self._follower.take()
+        if not first:
+            # A ping found that the client is gone.
+            self._over = True
+            return b""
+        opening, *others = self._part.choose(first)
+        self._over = self._part.over
+        frame = encode_event(opening.event, opening.seq, opening.at, numbered=False, retry=RETRY_MS)
+        return frame + _join(others) + self._collect()
+
+    def _collect(self) -> bytes:
+        """
+        The frames of everything that is there.
+        """
+        frames = b""
+        while not self._over:
+            batch = self._follower.ready()
+            if batch is None:
+                break
+            frames += _join(self._part.choose(batch))
+            self._over = self._part.over or not batch
+        return frames
+
+    def _look_soon(self) -> None:
+        self._loop.call_soon(self._look, context=self._context)
+
+    def _look(self) -> None:
+        if self._rest.done():
+            # The handler was cancelled.
+            return
+        try:
+            frames = self._collect()
+            if self._over or (frames and self._stream.is_slow):
+                self._left = frames
+                self._rest.set_result(None)
+                return
+            if frames:
+                self._stream.write_now(frames)
+            self._follower.call_at_news(self._look_soon)
+        except Exception as error:
+            self._rest.set_exception(error)
+
+
+def _join(batch: list[Published]) -> bytes:
+    """
+    The frames of *batch*; mostly it is one.
+    """
+    return batch[0].frame if len(batch) == 1 else b"".join([published.frame for published in batch])
 
 
 async def stream_session(request: web.Request, session: Session, ping_s: float) -> web.StreamResponse:
@@ -95,8 +232,8 @@ async def stream_session(request: web.Request, session: Session, ping_s: float) 
     after = request.headers.get("Last-Event-ID", request.query.get("after"))
     follower = session.follow(after)
     resting = after is not None and session.status in ("idle", "failed")
-    batches = read_until_idle(follower, resting) if until else read_all(follower)
-    return await _write_stream(request, follower, batches, ping_s)
+    part: Part = UntilIdle(resting) if until else Everything()
+    return await _write_stream(request, follower, part, ping_s)
 
 
 async def stream_message(
@@ -107,8 +244,8 @@ async def stream_message(
     """
     follower = session.follow(sent=sent)
     begun = session.transcript.turns[sent.response_id].status == "in_progress"
-    batches = read_response(follower, sent.response_id, begun, _is_forgotten(session, sent.response_id))
-    return await _write_stream(request, follower, batches, ping_s, headers)
+    part = OneResponse(sent.response_id, begun, _is_forgotten(session, sent.response_id))
+    return await _write_stream(request, follower, part, ping_s, headers)
 
 
 def _is_forgotten(session: Session, response_id: str) -> bool:
@@ -124,33 +261,23 @@ def _is_forgotten(session: Session, response_id: str) -> bool:
 async def _write_stream(
     request: web.Request,
     follower: Follower,
-    batches: Batches,
+    part: Part,
     ping_s: float,
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
-    stream = EventStream(ping_s, follower.close)
+    stream = EventStream(request, ping_s, follower.close)
     stream.headers.update(headers or {})
-    if request.version < HttpVersion11:
-        # Without chunks, only the end of the connection tells the end of the body.
-        stream.force_close()
-        stream.headers["Connection"] = "close"
-    follower.on_cut = lambda: stream.cut_soon(request)
+    follower.on_cut = stream.cut_soon
     try:
         await request.app[HARNESS].committed()
         await stream.prepare(request)
         async with stream:
-            first = True
-            async for batch in batches:
-                frames = [published.frame for published in batch]
-                if first:
-                    opening = batch[0]
-                    frames[0] = encode_event(opening.event, opening.seq, opening.at, numbered=False, retry=RETRY_MS)
-                    first = False
-                await stream.write_frames(frames[0] if len(frames) == 1 else b"".join(frames))
-            if follower.lagged:
-                stream.force_close()
-            elif stream.is_connected():
-                await stream.write_frames(DONE)
+            last = await Teller(stream, follower, part).tell()
+            there = stream.is_connected()
+        if follower.lagged:
+            stream.force_close()
+        if there:
+            await stream.write_eof(last if follower.lagged else last + DONE)
     except ConnectionError:
         # The client left. That is its right, and cancels nothing.
         pass

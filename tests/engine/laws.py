@@ -247,5 +247,5 @@ def check_rest(session: Session, *, task: bool = True) -> None:
     assert not transcript.waiting
     assert not any(item.status in ("in_progress", "queued", "action_required") for item in transcript.items())
     assert not any(turn.status in ("in_progress", "queued") for turn in transcript.turns.values())
-    assert len(session._pending) == 0
+    assert not session._pending
     assert not task or session._task is None or session._task.done()

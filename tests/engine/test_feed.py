@@ -249,3 +249,55 @@ async def test_a_reader_that_drops_after_each_event_in_turn_sees_every_number_on
         follower.close()
     assert seen == list(range(1, 51))
     assert feed.followers == 0
+
+
+def bare(feed: Feed) -> list[bool]:
+    """
+    Of each event that is kept, whether it is kept without its bytes.
+    """
+    return [published._frame is None for published in feed.kept()]
+
+
+async def read(follower: Follower, frames: list[bytes]) -> None:
+    while taken := await follower.take():
+        frames += [published.frame for published in taken if published.numbered]
+
+
+async def test_bytes_are_kept_while_a_follower_has_yet_to_read_them_and_not_longer() -> None:
+    """
+    Each event is encoded once for all who follow, and memory does not hold it twice afterwards.
+    """
+    feed = Feed(10)
+    ways: list[list[bytes]] = [[], [], []]
+    fast, slow = feed.follow(OPENING, []), feed.follow(OPENING, [])
+    async with asyncio.timeout(5), asyncio.TaskGroup() as readers:
+        readers.create_task(read(fast, ways[0]))
+        await ticks(2)
+        publish(feed, "1", "2")
+        await ticks(2)
+        assert len(ways[0]) == 2 and bare(feed) == [False, False]
+        readers.create_task(read(slow, ways[1]))
+        await ticks(2)
+        assert all(one is other for one, other in zip(*ways[:2], strict=True)), "encoded once"
+        assert bare(feed) == [True, True]
+        publish(feed, "3")
+        await ticks(2)
+        assert bare(feed) == [True] * 3
+        late = feed.follow(OPENING, [], "0")
+        readers.create_task(read(late, ways[2]))
+        await ticks(2)
+        assert bare(feed) == [True] * 3
+        feed.close()
+    assert ways[0] == ways[1] == ways[2] and len(ways[0]) == 3, "the same bytes, made again"
+
+
+async def test_a_reader_that_was_cancelled_is_woken_no_more_and_reads_on() -> None:
+    feed = Feed(10)
+    follower = feed.follow(OPENING, [])
+    await drain(follower)
+    for text in "12":
+        assert await drain(follower) == []
+        publish(feed, text)
+        assert texts(await drain(follower)) == [text]
+    await ticks(1)
+    assert feed._sleeping == []

@@ -19,11 +19,11 @@ import pytest
 from agent_harness.config import ProviderSettings
 from agent_harness.errors import ModelError
 from agent_harness.llm import upstream_retries
-from agent_harness.llm.base import Delta, Ended, ItemAdded, Retrying, TextDelta
-from agent_harness.llm.upstream import Upstream, UpstreamError, read_count, read_error, with_retries
+from agent_harness.llm.base import Delta, Ended, ItemAdded, Request, Retrying, TextDelta
+from agent_harness.llm.upstream import Upstream, UpstreamError, read_count, read_error
 from agent_harness.llm.upstream_errors import POLICY, read_error_body, read_error_frame, read_retry_after
 from agent_harness.llm.upstream_frames import EventReader
-from agent_harness.llm.upstream_retries import one_by_one
+from agent_harness.llm.upstream_retries import Attempt, TextOutputs, ask_until_told
 from tests.llm.raw_upstream import Answer, RawUpstream, serve_raw
 
 KEY = "sk-test-0123456789"
@@ -644,21 +644,32 @@ class Attempts:
     def __init__(self, *failures: Exception, head: tuple[Delta, ...] = ()) -> None:
         self.failures = list(failures)
         self.head = head
-        self.count = 0
+        self.count = self.closed = 0
+        self.ended = False
 
-    async def __call__(self) -> AsyncGenerator[Sequence[Delta], None]:
+    async def ask(self, settings: ProviderSettings) -> Attempt:
         self.count += 1
-        if self.head:
-            yield self.head
+        self.said: list[Sequence[Delta]] = [[], self.head, []] if self.head else []
+        return self
+
+    async def next(self) -> Sequence[Delta] | None:
+        if self.said:
+            return self.said.pop(0)
         if self.failures:
             raise self.failures.pop(0)
-        yield [Ended()]
+        self.said = []
+        ended, self.ended = self.ended, True
+        return None if ended else [Ended()]
+
+    async def aclose(self) -> None:
+        self.closed += 1
 
 
 def make_failure(retryable: bool = True, retry_after_s: float | None = None) -> UpstreamError:
     return UpstreamError("busy", code="rate_limited", retryable=retryable, retry_after_s=retry_after_s)
 
 
+REQUEST = Request(session_id="s", provider="p", model="m", blocks=())
 QUICK = ProviderSettings(max_retries=2, retry_base_s=0.001, retry_cap_s=0.003)
 
 
@@ -666,7 +677,7 @@ async def run(settings: ProviderSettings, attempts: Attempts) -> tuple[list[Delt
     deltas: list[Delta] = []
     try:
         async with asyncio.timeout(5):
-            async with aclosing(one_by_one(with_retries(settings, attempts.__call__))) as stream:
+            async with aclosing(ask_until_told(REQUEST, settings, TextOutputs(), attempts.ask)) as stream:
                 async for delta in stream:
                     deltas.append(delta)
     except ModelError as error:
@@ -693,7 +704,7 @@ async def test_the_last_failure_stands_when_the_attempts_are_used_up() -> None:
     attempts = Attempts(*(make_failure() for _ in range(9)))
     deltas, error = await run(QUICK, attempts)
     assert error is not None
-    assert (error.code, attempts.count, len(deltas)) == ("rate_limited", 3, 2)
+    assert (error.code, attempts.count, attempts.closed, len(deltas)) == ("rate_limited", 3, 3, 2)
 
 
 @pytest.mark.parametrize(
@@ -723,7 +734,7 @@ async def test_the_wait_is_what_the_provider_asks_for_up_to_the_cap(asked: float
 
 async def test_a_wait_can_be_cancelled() -> None:
     settings = ProviderSettings(max_retries=1, retry_base_s=60, retry_cap_s=60)
-    stream = one_by_one(with_retries(settings, Attempts(make_failure()).__call__))
+    stream = ask_until_told(REQUEST, settings, TextOutputs(), Attempts(make_failure()).ask)
     async with asyncio.timeout(5):
         assert isinstance(await anext(stream), Retrying)
         task = asyncio.create_task(stream.__anext__())

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_harness.protocol.answers import finish_draft, grow_draft
-from agent_harness.protocol.blocks import Block, build_blocks
+from agent_harness.protocol.blocks import Block, Blocks, build_blocks
 from agent_harness.protocol.drafts import Draft
 from agent_harness.protocol.items import (
     FunctionCall,
@@ -304,3 +304,34 @@ def test_every_transcript_makes_requests_that_pair_and_begin_with_the_one_before
     for _ in range(data.draw(st.integers(1, 4))):
         play.play_turn()
     play.check_request()
+
+
+def test_the_blocks_of_a_request_are_a_sequence_that_later_blocks_do_not_change() -> None:
+    one, two, three, four = (Block((user(f"m{number}"),)) for number in range(4))
+    closed = [one, two]
+    blocks = Blocks(closed, len(closed), [three])
+    closed.append(four)
+
+    for plain in ((one, two, three), [one, two, three]):
+        assert blocks == plain and plain == blocks and list(blocks) == list(plain)
+    assert (len(blocks), blocks[0], blocks[-1], blocks[2]) == (3, one, three, three)
+    for part in (slice(1, None), slice(None, 2), slice(-2, None), slice(0, 0), slice(None, None, -1)):
+        assert blocks[part] == [one, two, three][part]
+    assert list(reversed(blocks)) == [three, two, one]
+    assert blocks == Blocks([one], 1, [two, three]) and blocks != (one, two) and blocks != Blocks([one, two], 2, [])
+    assert two in blocks and four not in blocks
+    for outside in (3, -4):
+        with pytest.raises(IndexError):
+            blocks[outside]
+    assert not Blocks([one], 0, [])
+
+
+def test_forgotten_blocks_are_made_again() -> None:
+    transcript = Transcript()
+    for number in range(3):
+        transcript.add_message(user(f"m{number}"))
+    before, closed = transcript.blocks()
+    transcript.forget_blocks()
+    transcript.add_message(user("m3"))
+    after, more = transcript.blocks()
+    assert list(after)[:3] == list(before) and (closed, more) == (2, 3)

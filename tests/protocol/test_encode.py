@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from typing import Any, get_args
 
+import attrs
 import orjson
 import pytest
 from hypothesis import given, settings
@@ -31,6 +32,7 @@ from agent_harness.protocol.items import (
     Usage,
 )
 from agent_harness.protocol.pages import Snapshot
+from agent_harness.protocol.sse import encode_frame
 from agent_harness.protocol.tools import NamedChoice, Tool
 from agent_harness.protocol.turns import LastError, RequiredAction, Turn
 
@@ -355,3 +357,35 @@ def test_no_item_shows_its_provenance_and_no_text_breaks_its_frame(item: Item, w
     assert data["item"] == json.loads(json.dumps(to_wire(item)))
     assert "provenance" not in data["item"]
     assert SECRET not in json.dumps(data)
+
+
+PIECES = get_args(said.Piece)
+BIG = st.integers(-(2**63), 2**64 - 1)
+ODD_TEXT = TEXT | st.text(alphabet=st.characters(), min_size=1) | st.just("\ud800") | st.just('\x7f"\\</script>')
+
+
+@given(data=st.data(), kind=st.sampled_from(PIECES), seq=st.integers(0, 2**40), numbered=st.booleans())
+@settings(deadline=None, derandomize=True, max_examples=500)
+def test_a_piece_is_encoded_as_every_other_event_would_be(data: Any, kind: Any, seq: int, numbered: bool) -> None:
+    """
+    Pieces have a way of their own, for its speed: the bytes are those of the general one.
+    """
+    numbers = [data.draw(BIG) for field in attrs.fields(kind) if field.type is int]
+    event = kind(data.draw(ODD_TEXT), data.draw(ODD_TEXT), *numbers, data.draw(ODD_TEXT))
+
+    general = dump_json({"type": event.type, "seq": seq} | to_wire(event))
+
+    assert encode_event(event, seq, AT, numbered=numbered) == encode_frame(
+        event.type, general, id=seq if numbered else None
+    )
+
+
+@pytest.mark.parametrize("retry", [None, 1000])
+@pytest.mark.parametrize("number", [None, 0, 7])
+def test_a_frames_lines_stand_in_one_order(number: int | None, retry: int | None) -> None:
+    frame = encode_frame("some.event", b"{}", id=number, retry=retry)
+
+    lines = ["event: some.event"]
+    lines += [] if number is None else [f"id: {number}"]
+    lines += [] if retry is None else [f"retry: {retry}"]
+    assert frame.decode() == "\n".join([*lines, "data: {}", "", ""])
