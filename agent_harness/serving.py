@@ -74,8 +74,8 @@ async def _start(site: web.TCPSite, host: str, port: int) -> None:
 
 def _spare_collections() -> None:
     """
-    Have the collector of cycles look less often, and never again at what was imported: a turn leaves none behind it, and
-    at Python's own pace the search takes a seventh of a turn's CPU.
+    Have the collector of cycles look less often, and never again at what was imported: a turn leaves none behind it,
+    and at Python's own pace the search takes a seventh of a turn's CPU.
     """
     gc.collect()
     gc.freeze()

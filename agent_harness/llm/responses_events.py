@@ -7,6 +7,7 @@ event says again. Raw reasoning (``reasoning_text``) is no summary: it is passed
 neither a summary nor encrypted content, so that a local model's reasoning is not lost.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
@@ -62,6 +63,16 @@ _PART_KINDS = {
 _TERMINAL = frozenset({"response.completed", "response.incomplete", "response.done"})
 
 
+Key = tuple[object, object, object, object]
+
+
+def _find_key(event: Mapping[str, Any]) -> Key:
+    """
+    What events of one text have in common.
+    """
+    return event.get("type"), event.get("item_id"), event.get("content_index"), event.get("summary_index")
+
+
 class AnswerReader:
     """
     Reads one answer. ``ended`` is set once its end marker was read, ``failure`` once it said that it failed; the deltas
@@ -71,7 +82,7 @@ class AnswerReader:
     def __init__(self) -> None:
         self._items = ItemLog()
         # Texts by what their events call them: nearly all events are more of one that is known.
-        self._known: dict[tuple[str, str, int | None], tuple[OpenItem, int, StreamedText]] = {}
+        self._known: dict[Key, tuple[OpenItem, int, StreamedText]] = {}
         self._added = 0
         self._has_cut_call = False
         self._out: list[Delta] = []
@@ -85,6 +96,8 @@ class AnswerReader:
         deltas: list[Delta] = []
         try:
             for name, event in events:
+                if self._read_more(event, deltas):
+                    continue
                 deltas += self.read(name, event)
                 if self.ended is not None:
                     break
@@ -105,7 +118,7 @@ class AnswerReader:
         self._out = []
         text = _TEXTS.get(kind)
         if text is not None:
-            self._read_text(kind, event, *text)
+            self._read_text(event, *text)
         elif kind in _TERMINAL:
             self._read_end(kind, event)
         else:
@@ -132,7 +145,6 @@ class AnswerReader:
 
     def _read_text(
         self,
-        name: str,
         event: Mapping[str, Any],
         item_type: ItemType,
         kind: str,
@@ -140,18 +152,14 @@ class AnswerReader:
         index_key: str,
         is_full: bool,
     ) -> None:
-        item_id, index = event.get("item_id"), event.get(index_key)
-        # Without a call each, since nearly all events come by here.
-        known_as = (name, item_id if isinstance(item_id, str) else "", index if type(index) is int else None)
-        if not is_full and self._read_more(known_as, event.get(key)):
-            return
-        item = self._items.grow(known_as[1], item_type, as_index(event.get("output_index")))
+        item_id, index = as_name(event.get("item_id")), as_index(event.get(index_key))
+        item = self._items.grow(item_id, item_type, as_index(event.get("output_index")))
         if item.done:
             return
-        index = known_as[2] or 0
-        if self._items.is_known(known_as[1], item):
-            number, streamed = item.part(kind, index)
-            self._known[known_as] = item, number, streamed
+        # Only where its own type says what it is: that is what the key is made of.
+        if not is_full and as_name(event.get("type")) in _DELTAS and self._items.is_known(item_id, item):
+            with contextlib.suppress(TypeError):
+                self._known[_find_key(event)] = item, *item.part(kind, index or 0)
         if kind == "arguments":
             text = arguments_text(event.get(key))
             item.name = item.name or as_name(event.get("name"))
@@ -159,19 +167,27 @@ class AnswerReader:
                 item.arguments = join_halves(text)
         else:
             text = as_name(event.get(key))
-        self._say(item, kind, index, text, is_full)
+        self._say(item, kind, index or 0, text, is_full)
 
-    def _read_more(self, known_as: tuple[str, str, int | None], text: object) -> bool:
+    def _read_more(self, event: Mapping[str, Any], deltas: list[Delta]) -> bool:
         """
-        Read one more piece of a text that is known, in half the time; whether it was one.
+        Read one more piece of a text that is known, as most events are, without looking for its item anew; whether it
+        was one.
         """
-        found = self._known.get(known_as)
-        if found is None or found[0].index is None or found[0].done or not isinstance(text, str):
+        text = event.get("delta")
+        if not isinstance(text, str):
+            return False
+        try:
+            found = self._known.get(_find_key(event))
+        except TypeError:
+            # Something in it is a list, or an object.
+            return False
+        if found is None or found[0].index is None or found[0].done:
             return False
         item, number, streamed = found
-        more, make = streamed.add(text), _DELTAS.get(known_as[0])
-        if more and make is not None:
-            self._out.append(make(item.index, more, number))
+        more = streamed.add(text)
+        if more:
+            deltas.append(_DELTAS[event["type"]](item.index, more, number))
         return True
 
     def _read_annotation(self, event: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ The server, the Python client and the model adapters share this file. Data is ha
 splits at LF, CR and CRLF only, never inside a character, and never at U+2028 or its like.
 """
 
+import functools
 from typing import NamedTuple, NoReturn
 
 __all__ = ["DONE", "FRAME_LIMIT", "PING", "Frame", "FrameReader", "FrameTooLong", "encode_frame"]
@@ -57,6 +58,17 @@ def encode_frame(event: str, data: bytes, *, id: int | None = None, retry: int |
     if retry is not None:
         head += b"retry: %d\n" % retry
     return b"%bdata: %b\n\n" % (head, data)
+
+
+NAME_LINE = 128
+
+
+@functools.lru_cache(maxsize=512)
+def _read_name(line: bytes) -> str | None:
+    """
+    The name of an event, None if the line gives none. There are few, and they come again and again.
+    """
+    return line[6:].strip().decode(errors="replace") if line.startswith(b"event:") else None
 
 
 class FrameReader:
@@ -117,17 +129,19 @@ class FrameReader:
         if not self._started:
             self._started = True
             chunk = chunk.removeprefix(BOM)
+        if len(chunk) > self._limit and max(map(len, chunk.split(b"\n\n"))) > self._limit:
+            self._too_long()
         frames: list[Frame] = []
         for text in chunk[:-2].split(b"\n\n"):
-            if len(text) > self._limit:
-                self._too_long()
             head, found, data = text.partition(b"\ndata: ")
             if not found and text.startswith(b"data: "):
                 head, data = b"event:", text[6:]
-            if not data or b"\n" in data or b"\n" in head or not head.startswith(b"event:"):
+            # What is kept of names is bounded in number, so their length is too.
+            name = None if b"\n" in data or b"\n" in head or len(head) > NAME_LINE else _read_name(head)
+            if name is None or not data:
                 frames += self._read_lines([*text.split(b"\n"), b""])
-                continue
-            frames.append(Frame(data, head[6:].strip().decode(errors="replace"), self._id))
+            else:
+                frames.append(Frame(data, name, self._id))
         return frames
 
     def _read_any(self, chunk: bytes) -> list[Frame]:

@@ -283,6 +283,8 @@ async def _write_stream(
         pass
     finally:
         follower.close()
+        # Each holds the other: apart they go by themselves.
+        follower.on_cut = None
         if follower.lagged:
             log.info(Line("follower lagged behind and was cut"))
         else:
