@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -49,13 +48,11 @@ def environment(**variables: str) -> dict[str, str]:
 @attrs.define
 class Program:
     """
-    A process that has printed its first line. ``url`` is the first address in it; ``started`` is the monotonic time
-    just before its start.
+    A process that has printed its first line. ``url`` is the first address in it.
     """
 
     process: asyncio.subprocess.Process
     line: str
-    started: float
 
     @property
     def url(self) -> str:
@@ -81,13 +78,12 @@ async def start(*arguments: str, **variables: str) -> AsyncIterator[Program]:
     ``python -m agent_harness`` with *arguments* and environment *variables*, warnings being errors, once it has printed
     a line; killed at the end, if it still runs.
     """
-    started = time.monotonic()
     process = await _spawn(arguments, variables)
     try:
         assert process.stdout is not None
         async with asyncio.timeout(START_S):
             line = (await process.stdout.readline()).decode()
-        yield Program(process, line, started)
+        yield Program(process, line)
     finally:
         if process.returncode is None:
             process.kill()

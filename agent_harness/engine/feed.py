@@ -125,14 +125,15 @@ class Feed:
         if len(self._kept) > self._keep or self._kept_bytes > self._keep_bytes:
             self._trim(before, before)
 
-    def since(self, seq: int) -> list[Published]:
+    def since(self, seq: int, most: int = sys.maxsize) -> list[Published]:
         """
-        The released events after number *seq*; all of them must be kept.
+        The released events after number *seq*, the oldest *most* of them; all of them must be kept.
         """
         if self.released <= seq:
             return []
         end = len(self._kept) - (self.seq - self.released)
-        return self._kept[end - (self.released - seq) : end]
+        start = end - (self.released - seq)
+        return self._kept[start : min(end, start + most)]
 
     def kept(self) -> list[Published]:
         """
@@ -315,16 +316,16 @@ class Follower:
                 raise
         return taken
 
-    def ready(self) -> list[Published] | None:
+    def ready(self, most: int = sys.maxsize) -> list[Published] | None:
         """
-        What `take` gives, without waiting; None if there is nothing yet.
+        What `take` gives, without waiting, behind the first frames at *most* so many; None if there is nothing yet.
         """
         if self._first and self._holds <= self._feed.released:
             first, self._first = self._first, []
             return first
         if self.lagged or self._closed:
             return []
-        taken = [] if self._first else self._feed.since(self._seq)
+        taken = [] if self._first else self._feed.since(self._seq, most)
         if taken:
             self._seq = taken[-1].seq
             return taken

@@ -29,6 +29,12 @@ log = logging.getLogger(__name__)
 RETRY_MS = 1000
 """What a browser waits before it connects again, in milliseconds; stands in the first frame."""
 
+WRITE_BYTES = 64 * 1024
+"""How much is written at once, about: who reads slowly costs so much memory beside what is kept for all."""
+
+WRITE_EVENTS = 64
+"""How many events are read at once."""
+
 LAST_WORD_S = 5.0
 """How long a follower has to read its last frames once it fell behind or the session ended, in seconds."""
 
@@ -180,11 +186,11 @@ class Teller:
 
     def _collect(self) -> bytes:
         """
-        The frames of everything that is there.
+        The frames of what is there, up to about `WRITE_BYTES`.
         """
         frames = b""
-        while not self._over:
-            batch = self._follower.ready()
+        while not self._over and len(frames) < WRITE_BYTES:
+            batch = self._follower.ready(WRITE_EVENTS)
             if batch is None:
                 break
             frames += _join(self._part.choose(batch))
@@ -206,7 +212,10 @@ class Teller:
                 return
             if frames:
                 self._stream.write_now(frames)
-            self._follower.call_at_news(self._look_soon)
+            if len(frames) < WRITE_BYTES:
+                self._follower.call_at_news(self._look_soon)
+            else:
+                self._look_soon()
         except Exception as error:
             self._rest.set_exception(error)
 

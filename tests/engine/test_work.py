@@ -9,7 +9,7 @@ import asyncio
 import gc
 import sys
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -59,6 +59,17 @@ class Answers:
         None.
         """
         return b""
+
+
+@pytest.fixture(autouse=True)
+def no_collections() -> Iterator[None]:
+    """
+    What other tests left behind is collected before the counting, not in the middle of it.
+    """
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 async def park(session: Session) -> None:

@@ -20,6 +20,7 @@ from agent_harness.client import Client
 from agent_harness.llm.scripted import ScriptedModel
 from agent_harness.testing.mock_object import MockLLM
 from tests.integration.router import require_nginx, routing
+from tests.ports import hold_port
 from tests.processes import Program, start
 from tests.support import DONE, WAIT_S, Answer, Api, Frame, Stream, Talk, types
 
@@ -249,23 +250,24 @@ async def test_a_process_that_is_away_is_waited_for_and_the_others_work_on(tmp_p
     assert (await site.nodes["b"].end(signal.SIGTERM))[0] == 0
     assert types(await away.stream.rest()) == [DONE]
 
-    answer = await site.api.ask("GET", away.path)
-    assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
-    error = answer.body["error"]
-    assert (error["type"], error["code"], error["param"]) == ("server_error", "shutting_down", None)
-    assert types(await here.turn())[-1] == DONE
-    made = [(await site.create(key)).body["id"] for key in (None, "1", "2", "3", "4", "5")]
-    assert {node_of(session_id) for session_id in made} == {"a"}
-
     port = site.nodes["b"].url.rpartition(":")[2]
-    async with serving(tmp_path, "b", "--demo", port=port):
-        stream = await away.follow()
-        await stream.until("response.output_item.done")
-        assert (await away.result(call["call_id"], "teal"))["accepted"]
-        await stream.until_status("idle")
-        stream.close()
-        assert "teal" in (await away.items())[-1]["content"][0]["text"]
-        await site.create_on("b")
+    with hold_port(int(port)):
+        answer = await site.api.ask("GET", away.path)
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+        error = answer.body["error"]
+        assert (error["type"], error["code"], error["param"]) == ("server_error", "shutting_down", None)
+        assert types(await here.turn())[-1] == DONE
+        made = [(await site.create(key)).body["id"] for key in (None, "1", "2", "3", "4", "5")]
+        assert {node_of(session_id) for session_id in made} == {"a"}
+
+        async with serving(tmp_path, "b", "--demo", port=port):
+            stream = await away.follow()
+            await stream.until("response.output_item.done")
+            assert (await away.result(call["call_id"], "teal"))["accepted"]
+            await stream.until_status("idle")
+            stream.close()
+            assert "teal" in (await away.items())[-1]["content"][0]["text"]
+            await site.create_on("b")
 
 
 async def test_what_the_router_answers_itself_has_the_shape_of_the_api(site: Site) -> None:

@@ -3,6 +3,7 @@ A model server that says exactly the bytes it is given, on a real socket: whole,
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
@@ -104,7 +105,7 @@ class RawUpstream:
 
 
 @asynccontextmanager
-async def serve_raw(*answers: Answer | bytes) -> AsyncIterator[RawUpstream]:
+async def serve_raw(*answers: Answer | bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[RawUpstream]:
     """
     A server with these answers; bytes stand for an ordinary answer of one piece.
     """
@@ -115,8 +116,8 @@ async def serve_raw(*answers: Answer | bytes) -> AsyncIterator[RawUpstream]:
         # A task of our own: the one asyncio makes for a coroutine complains when it is cancelled.
         tasks.add(asyncio.create_task(raw.handle(reader, writer)))
 
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
-    raw.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=tls)
+    raw.url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
     try:
         yield raw
     finally:

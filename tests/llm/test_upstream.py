@@ -5,12 +5,15 @@ The seam to a model server: what is sent, what every failure becomes, and that n
 import asyncio
 import inspect
 import os
+import shutil
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from email.utils import formatdate
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -139,6 +142,57 @@ async def test_a_key_in_the_headers_is_a_key() -> None:
         assert (await read_all(settings))[1] is None
     assert raw.heads[0]["api-key"] == "azure-key-1"
     assert "authorization" not in raw.heads[0]
+
+
+async def test_requests_go_through_the_proxy_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    async with serve_raw(GOOD) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url.removesuffix("/v1"))
+        settings = make_settings(base_url="http://models.example/v1")
+        assert await read_all(settings) == ([("x", {"n": 1})], None)
+        assert proxy.paths == ["http://models.example/v1/responses"]
+        assert proxy.heads[0]["host"] == "models.example"
+        async with serve_raw(GOOD) as raw:
+            monkeypatch.setenv("no_proxy", "127.0.0.1")
+            assert await read_all(make_settings(raw)) == ([("x", {"n": 1})], None)
+    assert (len(raw.paths), len(proxy.paths)) == (1, 1)
+
+
+async def test_a_query_of_the_base_url_stays_behind_the_path() -> None:
+    if chosen[0] == "openai":
+        pytest.skip("the SDK takes a query for a part of the path")
+    async with serve_raw(GOOD) as raw:
+        assert (await read_all(make_settings(base_url=f"{raw.url}/?api-version=7")))[1] is None
+    assert raw.paths == ["/v1/responses?api-version=7"]
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """
+    A certificate for 127.0.0.1 that nobody vouches for, its key behind it.
+    """
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl, which makes certificates, is not installed")
+    path, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run([*command.split(), "-keyout", key, "-out", path], check=True, capture_output=True)
+    path.write_bytes(path.read_bytes() + key.read_bytes())
+    return path
+
+
+async def test_a_server_is_trusted_by_the_authorities_that_the_environment_names(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate)
+    async with serve_raw(GOOD, tls=tls) as raw:
+        _, error = await read_all(make_settings(raw))
+        assert error is not None
+        assert error.code == "provider_unavailable"
+        assert "CERTIFICATE_VERIFY_FAILED" in error.message
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert await read_all(make_settings(raw)) == ([("x", {"n": 1})], None)
 
 
 async def test_a_connection_read_to_its_end_is_used_again() -> None:

@@ -2,7 +2,7 @@
 Many at once: sessions that wait, followers, one that reads nothing, a server that stops in the middle of it.
 
 Each server is a process of its own, its model server the strict mock in this one. The forms here are short; with
-``AGENT_HARNESS_LOAD=full`` they are those of docs/performance.md, which also has the command. What is measured is
+``AGENT_HARNESS_LOAD=full`` they are those of docs/load.md, which also has the command. What is measured is
 printed (``-s``).
 """
 

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import pytest
 
+from agent_harness.engine import journal
 from agent_harness.engine.ledger import RESERVED
 from agent_harness.engine.session import Session
 from agent_harness.errors import Conflict, Unavailable
@@ -23,7 +24,7 @@ from agent_harness.store.memory import MemoryStore
 from agent_harness.store.sqlite import SqliteStore
 from tests.engine.rig import ticks
 from tests.store.scene import Responder, check_end, conversation, open_harness, play, replayed, send, until
-from tests.store.stores import GatedStore
+from tests.store.stores import GatedStore, LoopExecutor
 
 WAIT_S = 5.0
 
@@ -44,7 +45,14 @@ def only(sessions: Sequence[Session]) -> Session:
     return session
 
 
-async def test_a_process_that_dies_after_any_write_is_taken_up_by_the_next_one() -> None:
+@pytest.mark.parametrize("turns", [0, 1, 2, 5])
+async def test_a_process_that_dies_after_any_write_is_taken_up_by_the_next_one(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The longer a write takes, in turns of the event loop, the more is written together.
+    """
+    monkeypatch.setattr(journal, "ThreadPoolExecutor", lambda *_: LoopExecutor(turns))
     store = GatedStore()
     wanted, _ = await undisturbed(store)
     assert len(store.lists) > 8

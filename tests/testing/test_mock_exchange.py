@@ -82,10 +82,9 @@ async def test_a_client_that_leaves_a_slow_stream_is_noticed_at_once(mock: Mock)
     await mock.script({"text": "a b c", "delay_s": 60})
     async with mock.open("responses") as response:
         await soon(response.content.readuntil(b"\n\n"))
-    started = time.monotonic()
+    # Long before the next delta.
     stats = await soon(mock.get("/stats?disconnects=1"))
     assert (stats["open"], stats["disconnects"]) == (0, 1)
-    assert time.monotonic() - started < 1
 
 
 @BOTH
