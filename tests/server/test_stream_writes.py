@@ -154,7 +154,7 @@ async def test_much_at_once_is_written_in_pieces(start: Start) -> None:
         await line.follow()
         publish(server, *(f"{number:03} " + "x" * 4_000 for number in range(500)))
         await line.read_until(b"499 x")
-        assert len(line.writes) > 20
+        assert len(line.writes) >= 7
         assert max(map(len, line.writes)) <= 64 * 1024 + 64 * 4_500
         assert b"".join(line.writes).count(b"event: ") == 500
 
