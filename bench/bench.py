@@ -16,6 +16,8 @@ What is measured, and how, is said where it is done:
 - ``growth``: `bench_growth`
 - ``start``, ``import``: `bench_start`
 - ``memory``: `bench_memory`
+- ``adapters``: `bench_adapters`
+- ``layers``: `bench_layers`
 
 The bounds stand in `bench_limits`. Processes are read in ways that Linux has.
 """
@@ -31,13 +33,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import attrs
+from bench_adapters import measure_adapters
 from bench_followers import measure_followers
 from bench_growth import measure_growth
+from bench_layers import measure_layers
 from bench_limits import judge
 from bench_machine import describe_machine
 from bench_memory import measure_memory
 from bench_processes import Cores, find_cores, pin
-from bench_rig import QUICK, SMALLEST, Plan, Rig, start_rig
+from bench_rig import ARRIVALS, QUICK, SMALLEST, Plan, Rig, start_rig
 from bench_rows import Row
 from bench_speak import BenchError, say
 from bench_start import measure_import, measure_start
@@ -52,9 +56,11 @@ MEASUREMENTS: dict[str, Callable[[Rig, Plan], list[Row]]] = {
     "start": measure_start,
     "import": measure_import,
     "memory": measure_memory,
+    "adapters": measure_adapters,
+    "layers": measure_layers,
 }
 
-WARM_TURNS = 30
+WARM_TURNS, WARM_PLACES = 32, 8
 
 
 def read_options() -> argparse.Namespace:
@@ -68,12 +74,6 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--smallest", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, help="how often each figure is taken; 5, or 3 with --quick")
     parser.add_argument("--only", metavar="NAME,…", help=f"what to measure: {names}")
-    parser.add_argument(
-        "--arrival",
-        choices=("frames", "burst"),
-        default="frames",
-        help="how the model's frames come in turns: each by itself (the default), or all at once",
-    )
     parser.add_argument("--uvloop", action="store_true", help="run harness and baselines on uvloop")
     parser.add_argument("--json", action="store_true", help="print one JSON document, and nothing else")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a bound does not hold")
@@ -95,8 +95,8 @@ def make_plan(options: argparse.Namespace) -> Plan:
         rounds=rounds,
         memory_rounds=min(rounds, plan.memory_rounds),
         growth_rounds=min(rounds, plan.growth_rounds),
+        layer_rounds=min(rounds, plan.layer_rounds),
         uvloop=options.uvloop,
-        arrival=options.arrival,
     )
 
 
@@ -110,8 +110,9 @@ def measure(names: list[str], plan: Plan, cores: Cores) -> list[Row]:
         start_rig(Path(folder), cores, plan) as rig,
     ):
         try:
-            for _, server, target in rig.sides:
-                play_turns(server, target, 1, WARM_TURNS)
+            for arrival in ARRIVALS:
+                for _, server, target in rig.sides(arrival):
+                    play_turns(server, target, WARM_PLACES, WARM_TURNS)
             for name in names:
                 start = time.perf_counter()
                 rows += MEASUREMENTS[name](rig, plan)

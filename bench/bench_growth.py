@@ -8,22 +8,24 @@ send as many bytes: what it takes longer for those is what must be sent, and no 
 from statistics import median
 
 from bench_client import Connection, Crowd, Place, Target, Timing, make_request
-from bench_rig import Plan, Rig
+from bench_rig import ARRIVALS, Plan, Rig
 from bench_rows import Row
+from bench_targets import HarnessTarget, ProxyTarget
 
-__all__ = ["measure_growth"]
+__all__ = ["Player", "measure_growth"]
 
 SAMPLES = 20
 """How many turns each figure of a round is the median of; of turns 100 and later, those around them in one session."""
 
 WINDOW_FROM = 100
+ARRIVAL = ARRIVALS["frames"]
 
 
 def measure_growth(rig: Rig, plan: Plan) -> list[Row]:
     """
     The latency of some turns of one session, beside the proxy's with requests as long, and how long those are.
     """
-    times = {turn: Row(f"turn_{turn}", f"turn {turn:,} of a session", "ms") for turn in plan.growth}
+    times = {turn: Row(f"turn_{turn}", f"turn {turn:,} of a session, {ARRIVAL}", "ms") for turn in plan.growth}
     sizes = {turn: Row(f"request_bytes_{turn}", f"sent by turn {turn:,}, both requests", "KiB") for turn in plan.growth}
     for _ in range(plan.growth_rounds):
         for turn in plan.growth:
@@ -45,8 +47,10 @@ def measure_turn(rig: Rig, turn: int) -> tuple[list[float], list[float], list[in
     is_window = turn >= WINDOW_FROM
     last = turn + SAMPLES // 2 if is_window else turn
     first = last - SAMPLES + 1 if is_window else turn
+    proxy = rig.proxies["frames"]
+    to_proxy = ProxyTarget(proxy.url)
     with Connection(rig.mock.url) as mock, Crowd() as crowd:
-        player, other = Player(rig.to_harness, crowd), Player(rig.to_proxy, crowd)
+        player, other = Player(HarnessTarget(rig.harness.url), crowd), Player(to_proxy, crowd)
         for _ in range(1 if is_window else SAMPLES):
             session = player.open()
             for number in range(1, last + 1):
@@ -56,11 +60,10 @@ def measure_turn(rig: Rig, turn: int) -> tuple[list[float], list[float], list[in
                 ours.append(taken)
                 lengths = mock.ask_json(make_request(rig.mock.url, "GET /stats"))["sizes"]
                 sent.append(sum(lengths))
-                rig.to_proxy.pad_to(*lengths)
+                to_proxy.pad_to(*lengths)
                 theirs.append(other.play(""))
             player.close(session)
-    rig.to_proxy.pad_to(0, 0)
-    for server in (rig.harness, rig.proxy):
+    for server in (rig.harness, proxy):
         server.check()
     return ours, theirs, sent
 

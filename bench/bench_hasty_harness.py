@@ -1,18 +1,18 @@
 """
-``agent-harness`` whose house-keeping comes twice a second, for memory: it forgets events (every minute otherwise) and
-gives free memory back to the system (every half a minute otherwise) so soon that a measurement need not wait for
+``agent-harness`` whose house-keeping comes four times a second, for memory: it forgets events (every minute otherwise)
+and gives free memory back to the system (every half a minute otherwise) so soon that a measurement need not wait for
 minutes. What is done is the same.
 """
 
-from agent_harness import serving
-from agent_harness.cli import main
-from agent_harness.engine import harness
-
 __all__ = ["PERIOD_S"]
 
-PERIOD_S = 0.5
+PERIOD_S = 0.25
 
 if __name__ == "__main__":
+    from agent_harness import serving
+    from agent_harness.cli import main
+    from agent_harness.engine import harness
+
     # Who renames them finds out here, and not by waiting for ever.
     assert hasattr(serving, "TRIM_S")
     assert hasattr(harness, "SWEEP_S")

@@ -17,7 +17,7 @@ from typing import IO, Any
 import attrs
 from bench_speak import BenchError
 
-__all__ = ["Cores", "Server", "find_cores", "run_to_end", "start"]
+__all__ = ["Cores", "Server", "ask", "find_cores", "run_to_end", "start"]
 
 START_S = 30.0
 """Longest wait for a server's first line, in seconds."""
@@ -184,10 +184,18 @@ def run_to_end(code: str, core: int | None) -> float:
     How long the interpreter takes for *code*, its start and end included, in seconds.
     """
     started = time.perf_counter()
-    options: dict[str, Any] = {"stderr": subprocess.PIPE, "text": True, "env": environment()}
-    with subprocess.Popen([sys.executable, "-c", code], **options) as process:
-        pin(process.pid, core)
-        _, errors = process.communicate()
-    if process.returncode:
-        raise BenchError(f"python -c {code!r} failed: {errors.strip().splitlines()[-1]}")
+    ask("-c", code, core=core)
     return time.perf_counter() - started
+
+
+def ask(*arguments: str, core: int | None) -> str:
+    """
+    Run the Python program that *arguments* name to its end; what it prints.
+    """
+    options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, *arguments], env=environment(), **options) as process:
+        pin(process.pid, core)
+        told, errors = process.communicate()
+    if process.returncode:
+        raise BenchError(f"python {' '.join(arguments)} failed: {[*errors.strip().splitlines(), ''][-1]}")
+    return told

@@ -1,6 +1,7 @@
 """
-``agent-harness`` that notes, a thousand times in each second of its CPU time, which layer of it works, and writes the
-counts to the file ``layers.json`` in its working directory when it ends.
+``agent-harness`` that notes, a thousand times in each second of its CPU time where the system can, which layer of it
+works, from ``SIGUSR1`` to ``SIGUSR2``, and writes the counts to the file ``layers.json`` in its working directory when
+it ends.
 
 The layer is that of the innermost frame of the package: what aiohttp does for it counts as its own. Without such a
 frame it is that of aiohttp or asyncio itself.
@@ -13,34 +14,32 @@ from collections import Counter
 from pathlib import Path
 from types import FrameType
 
-from agent_harness.cli import main
-
 __all__ = ["LAYERS", "OTHER"]
 
 PERIOD_S = 0.001
 
 LAYERS = {
-    "model server asked, answers read (aiohttp client)": r"/llm/upstream(_http|_sdk|_retries|)\.py|aiohttp/(client|connector)",
-    "SSE parse": r"/llm/upstream_frames\.py|/protocol/sse\.py FrameReader",
-    "dialect: events to deltas": r"/llm/(responses|chat|calls|surrogates)",
-    "request bytes": r"/llm/(responses_input|chat_request)\.py",
-    "engine and transcript": r"/agent_harness/(engine|protocol)/",
-    "encode": r"/protocol/(encode|sse)\.py",
-    "routes, middlewares, followers": r"/agent_harness/server/|/protocol/(decode|requests)\.py",
-    "HTTP server (aiohttp)": r"aiohttp/",
-    "event loop (asyncio)": r"asyncio/",
+    "upstream": (
+        "asking the model server, reading its answers (aiohttp client)",
+        r"/llm/upstream(_http|_sdk|_retries|)\.py|aiohttp/(client|connector)",
+    ),
+    "sse": ("SSE parse", r"/llm/upstream_frames\.py|/protocol/sse\.py FrameReader"),
+    "dialect": ("dialect: events to deltas", r"/llm/(responses|chat|calls|surrogates)"),
+    "request": ("request bytes", r"/llm/(responses_input|chat_request)\.py"),
+    "engine": ("engine and transcript", r"/agent_harness/(engine|protocol)/"),
+    "encode": ("encode", r"/protocol/(encode|sse)\.py"),
+    "routes": ("routes, middlewares, followers", r"/agent_harness/server/|/protocol/(decode|requests)\.py"),
+    "http": ("HTTP server (aiohttp)", r"aiohttp/"),
+    "loop": ("event loop (asyncio)", r"asyncio/"),
 }
-"""What each is made of: files, where it matters with the function. Of two that match the more exact one counts."""
+"""What each is called, and what it is made of: files, where it matters with the function."""
 
-OTHER = "anything else"
+OTHER = "other"
 
-# The more exact ones first.
-ORDER = (
-    "request bytes", "SSE parse", "encode", "routes, middlewares, followers",
-    "model server asked, answers read (aiohttp client)", "dialect: events to deltas", "engine and transcript",
-)  # fmt: skip
-PACKAGE = [(name, re.compile(LAYERS[name])) for name in ORDER]
-AROUND = [(name, re.compile(pattern)) for name, pattern in LAYERS.items()]
+# Of two that match the more exact one counts.
+ORDER = ("request", "sse", "encode", "routes", "upstream", "dialect", "engine")
+PACKAGE = [(name, re.compile(LAYERS[name][1])) for name in ORDER]
+AROUND = [(name, re.compile(pattern)) for name, (_, pattern) in LAYERS.items()]
 
 counts: Counter[str] = Counter()
 known: dict[str, str | None] = {}
@@ -80,11 +79,21 @@ def find_around(frame: FrameType | None) -> str:
     return OTHER
 
 
-if __name__ == "__main__":
-    signal.signal(signal.SIGPROF, note)
+def begin(_: int, __: FrameType | None) -> None:
     signal.setitimer(signal.ITIMER_PROF, PERIOD_S, PERIOD_S)
+
+
+def end(_: int, __: FrameType | None) -> None:
+    signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+if __name__ == "__main__":
+    from agent_harness.cli import main
+
+    signal.signal(signal.SIGPROF, note)
+    signal.signal(signal.SIGUSR1, begin)
+    signal.signal(signal.SIGUSR2, end)
     try:
         main()
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
         Path("layers.json").write_text(json.dumps(counts))

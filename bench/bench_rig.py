@@ -12,7 +12,13 @@ from bench_processes import FOLDER, Cores, Server, start
 from bench_speak import BenchError
 from bench_targets import HarnessTarget, ProxyTarget
 
-__all__ = ["QUICK", "SMALLEST", "Plan", "Rig", "start_baseline", "start_harness", "start_rig"]
+__all__ = ["ARRIVALS", "QUICK", "SMALLEST", "Plan", "Rig", "Side", "start_baseline", "start_harness", "start_rig"]
+
+ARRIVALS = {"frames": "frames back to back", "burst": "all at once", "paced": "each frame by itself"}
+"""How the model's frames come in turns, in words; `bench_mock` says more."""
+
+PATHS = {"frames": "/v1", "burst": "/burst/v1", "paced": "/paced/v1", "step": "/step/v1"}
+"""Where the mock model has what; the harness has a provider of each name."""
 
 SETTINGS = """
 default_provider = "frames"
@@ -23,26 +29,16 @@ port = 0
 [limits]
 sessions = 100000
 {limits}
+"""
 
-[providers.frames]
+PROVIDER = """
+[providers.{name}]
 api = "responses"
-base_url = "{mock}/v1"
-model = "bench"
-needs_key = false
-
-[providers.burst]
-api = "responses"
-base_url = "{mock}/burst/v1"
-model = "bench"
-needs_key = false
-
-[providers.step]
-api = "responses"
-base_url = "{mock}/step/v1"
+transport = "{transport}"
+base_url = "{mock}{path}"
 model = "bench"
 needs_key = false
 """
-
 
 EXIT_S = 0.3
 """How long a process that closed its connections may take to be gone, in seconds."""
@@ -56,98 +52,118 @@ class Plan:
     Args:
         rounds: how often each figure is taken, the servers by turns.
         latency_turns: turns one after the other.
-        turns: by the number of sessions at once, how many turns of them all.
+        turns: by the name of the load (see `bench_turns`), how many turns; others are left out.
+        layer_turns: turns for a profile.
+        streams: long streams that an adapter reads.
         events: events in one stream with followers.
         followers: how many follow it.
         idle: idle sessions for memory.
         finished: sessions with a turn, and parked ones, for memory.
         replay_idle_s: how long idle sessions keep their events there; half of it is spent on making them.
+        waves: groups of sessions that come one after the other, for memory; 0 leaves that figure out.
         memory_rounds: rounds for memory, which hardly differs.
         growth: the turns of one session that are looked at.
         growth_rounds: rounds for those.
+        layer_rounds: rounds for profiles.
         uvloop: whether the servers run on uvloop.
-        arrival: how the model's frames come in turns: ``frames``, each by itself, or ``burst``, all at once.
     """
 
     rounds: int = 5
     latency_turns: int = 200
-    turns: dict[int, int] = attrs.field(factory=lambda: {1: 300, 32: 960, 256: 1536})
+    turns: dict[str, int] = attrs.field(
+        factory=lambda: {"1": 300, "1_paced": 60, "32": 960, "32_burst": 960, "256": 1280}
+    )
+    layer_turns: int = 1_600
+    streams: int = 3
     events: int = 200
     followers: int = 100
     idle: int = 10_000
     finished: int = 2_000
     replay_idle_s: float = 12.0
-    memory_rounds: int = 3
+    waves: int = 20
+    memory_rounds: int = 2
     growth: tuple[int, ...] = (1, 10, 100, 1_000)
     growth_rounds: int = 5
+    layer_rounds: int = 3
     uvloop: bool = False
-    arrival: str = "frames"
 
     def describe(self) -> str:
         """
         What of it the reader of a table must know.
         """
         loop = "uvloop" if self.uvloop else "asyncio's own loop"
-        arrival = "each by itself" if self.arrival == "frames" else "all at once"
-        return f"{self.rounds} rounds ({self.memory_rounds} for memory); {loop}; frames of the model come {arrival}"
+        return f"{self.rounds} rounds ({self.memory_rounds} for memory); {loop}"
 
 
 QUICK = Plan(
     rounds=3,
     latency_turns=80,
-    turns={1: 60, 32: 192, 256: 288},
+    turns={"1": 60, "1_paced": 8, "32": 192, "32_burst": 192, "256": 256},
+    layer_turns=400,
+    streams=1,
     events=60,
     idle=10_000,
-    finished=800,
+    finished=600,
     replay_idle_s=5.0,
+    waves=0,
     memory_rounds=1,
     growth_rounds=1,
+    layer_rounds=1,
 )
 """Under a minute on a machine of 2026 with two cores."""
 
 SMALLEST = Plan(
     rounds=1,
     latency_turns=5,
-    turns={1: 5, 4: 12},
+    turns={"1": 5, "1_paced": 2, "32": 32, "32_burst": 32},
+    layer_turns=64,
+    streams=1,
     events=5,
     followers=3,
     idle=50,
     finished=20,
     replay_idle_s=6.0,
+    waves=4,
     memory_rounds=1,
     growth=(1, 3),
     growth_rounds=1,
+    layer_rounds=1,
 )
 """Says whether everything works, and nothing about the harness."""
+
+
+Side = tuple[str, Server, Target]
+"""Which list of a row the figures go to, the server, and what the client must know of it."""
 
 
 @attrs.define(eq=False)
 class Rig:
     """
-    The running servers, and a folder for what others need.
+    The running servers, a proxy for each arrival of frames, and a folder for what others need.
     """
 
     folder: Path
     mock: Server
-    proxy: Server
+    proxies: dict[str, Server]
     harness: Server
     cores: Cores
-    to_proxy: ProxyTarget
-    to_harness: HarnessTarget
 
-    @property
-    def sides(self) -> list[tuple[str, Server, Target]]:
+    def sides(self, arrival: str) -> list[Side]:
         """
-        What is driven, in turn.
+        What is driven, in turn; the frames of the model come as *arrival* says.
         """
-        return [("baseline", self.proxy, self.to_proxy), ("harness", self.harness, self.to_harness)]
+        proxy = self.proxies[arrival]
+        return [
+            ("baseline", proxy, ProxyTarget(proxy.url)),
+            ("harness", self.harness, HarnessTarget(self.harness.url, arrival)),
+        ]
 
     def explain(self, error: BenchError) -> BenchError:
         """
         *error*, with what the servers say to it: one that has ended, or what the harness logged last.
         """
         try:
-            for server in (self.mock, self.proxy, self.harness):
+            for server in (self.mock, *self.proxies.values(), self.harness):
                 server.check(EXIT_S)
         except BenchError as cause:
             return cause
@@ -155,13 +171,24 @@ class Rig:
 
 
 def start_harness(
-    folder: Path, mock: Server, core: int | None, plan: Plan, *, program: str = "", limits: str = ""
+    folder: Path,
+    mock: Server,
+    core: int | None,
+    plan: Plan,
+    *,
+    program: str = "",
+    limits: str = "",
+    transport: str = "aiohttp",
 ) -> Server:
     """
-    ``agent-harness serve``, or *program*, which does the same with something changed; with more lines for ``[limits]``.
+    ``agent-harness serve``, or *program*, which does the same with something changed; with more lines for ``[limits]``,
+    and with that *transport* to the model server.
     """
     settings = folder / "bench.toml"
-    settings.write_text(SETTINGS.format(mock=mock.url, limits=limits))
+    providers = [
+        PROVIDER.format(name=name, transport=transport, mock=mock.url, path=path) for name, path in PATHS.items()
+    ]
+    settings.write_text(SETTINGS.format(limits=limits) + "".join(providers))
     command = [program] if program else ["-P", "-m", "agent_harness"]
     flags = ["--uvloop"] if plan.uvloop else []
     return start("the harness", *command, "serve", "--config", str(settings), *flags, core=core, cwd=folder)
@@ -180,13 +207,13 @@ def start_rig(folder: Path, cores: Cores, plan: Plan) -> Iterator[Rig]:
     """
     Start the servers; they are gone at the end, whatever happens.
     """
-    base_path = "/v1" if plan.arrival == "frames" else f"/{plan.arrival}/v1"
     with contextlib.ExitStack() as stack:
         mock = start("the mock model", str(FOLDER / "bench_mock.py"), core=cores.mock)
         stack.callback(mock.stop)
-        proxy = start_baseline("proxy", f"{mock.url}{base_path}", cores.server, plan)
-        stack.callback(proxy.stop)
+        proxies: dict[str, Server] = {}
+        for arrival in ARRIVALS:
+            proxies[arrival] = start_baseline("proxy", f"{mock.url}{PATHS[arrival]}", cores.server, plan)
+            stack.callback(proxies[arrival].stop)
         harness = start_harness(folder, mock, cores.server, plan)
         stack.callback(harness.stop)
-        to_harness = HarnessTarget(harness.url, plan.arrival)
-        yield Rig(folder, mock, proxy, harness, cores, ProxyTarget(proxy.url), to_harness)
+        yield Rig(folder, mock, proxies, harness, cores)

@@ -1,19 +1,52 @@
 """
 Turns with a call of the client's: how long one takes, how many a second, what one costs.
+
+How the frames of the model come decides what a turn costs, in the proxy as in the harness: what is read at once is
+handled at once. For rates and costs each comes by itself, as models send them (``paced``), unless a row says otherwise.
+With many sessions a server that is busy reads late, and then finds several. Latency is taken with frames back to back,
+since that of a paced turn would be the pace.
 """
 
+import contextlib
 import gc
 import time
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+import attrs
 from bench_client import Crowd, Place, Target, Timing
 from bench_processes import Server
-from bench_rig import Plan, Rig
+from bench_rig import ARRIVALS, Plan, Rig, start_harness
 from bench_rows import Row
+from bench_targets import HarnessTarget
 
 __all__ = ["measure_latency", "measure_throughput", "play_turns"]
 
+
+@attrs.frozen
+class Load:
+    """
+    So many sessions at once, and how the frames of the model come; ``name`` ends the names of its rows.
+    """
+
+    name: str
+    places: int
+    arrival: str
+
+    @property
+    def title(self) -> str:
+        sessions = "1 session" if self.places == 1 else f"{self.places} sessions at once"
+        return f"{sessions}, {ARRIVALS[self.arrival]}"
+
+
+PACED = Load("32", 32, "paced")
+LOADS = (
+    Load("1", 1, "frames"),
+    Load("1_paced", 1, "paced"),
+    PACED,
+    Load("32_burst", 32, "burst"),
+    Load("256", 256, "paced"),
+)
 TURNS_A_SESSION = 10
 """A session is replaced after so many turns, so that requests stay short; it is made and deleted outside the time."""
 
@@ -22,10 +55,10 @@ def measure_latency(rig: Rig, plan: Plan) -> list[Row]:
     """
     One session, one turn after the other: the median of a round.
     """
-    turn = Row("turn_latency", "tool turn, one at a time", "ms")
-    delta = Row("result_to_delta", "result to the next delta", "ms")
+    turn = Row("turn_latency", f"tool turn, one at a time, {ARRIVALS['frames']}", "ms")
+    delta = Row("result_to_delta", f"result to the next delta, {ARRIVALS['frames']}", "ms")
     for _ in range(plan.rounds):
-        for side, server, target in rig.sides:
+        for side, server, target in rig.sides("frames"):
             timings, _, _ = play_turns(server, target, 1, plan.latency_turns)
             getattr(turn, side).append(1e3 * median(timing.turn for timing in timings))
             getattr(delta, side).append(1e3 * median(timing.result_to_delta for timing in timings))
@@ -36,28 +69,49 @@ def measure_throughput(rig: Rig, plan: Plan) -> list[Row]:
     """
     Many sessions at once, each with one turn after the other: turns a second, CPU time of the server for one, and which
     share of the time the server computed. Much less than all of it with many sessions says that the machine had other
-    work, and that the rates mean little.
+    work, and that the rates mean little. The rate of a single paced session is the pace, and left out.
     """
-    rates = {places: Row(f"turns_per_s_{places}", f"turns, {describe(places)}", "1/s") for places in plan.turns}
-    costs = {places: Row(f"cpu_per_turn_{places}", f"CPU of a turn, {describe(places)}", "µs") for places in plan.turns}
-    busy = {places: Row(f"busy_{places}", f"share of a core used, {describe(places)}", "%") for places in plan.turns}
-    for _ in range(plan.rounds):
-        for places, turns in plan.turns.items():
-            for side, server, target in rig.sides:
-                _, taken, cpu = play_turns(server, target, places, turns)
-                getattr(rates[places], side).append(turns / taken)
-                getattr(costs[places], side).append(1e6 * cpu / turns)
-                getattr(busy[places], side).append(100 * cpu / taken)
-    return [*rates.values(), *costs.values(), *busy.values()]
+    loads = [load for load in LOADS if load.name in plan.turns]
+    rates = {load: Row(f"turns_per_s_{load.name}", f"turns, {load.title}", "1/s") for load in loads}
+    costs = {load: Row(f"cpu_per_turn_{load.name}", f"CPU of a turn, {load.title}", "µs") for load in loads}
+    busy = {load: Row(f"busy_{load.name}", f"share of a core used, {load.title}", "%") for load in loads}
+    other = Row("cpu_per_turn_32_openai", f"CPU of a turn over the openai SDK, {PACED.title}", "µs")
+    with start_harness(rig.folder, rig.mock, rig.cores.server, plan, transport="openai") as server:
+        # Imports the SDK, too.
+        play_load(server, HarnessTarget(server.url, PACED.arrival), PACED, PACED.places)
+        for _ in range(plan.rounds):
+            for load in loads:
+                turns = plan.turns[load.name]
+                for side, driven, target in rig.sides(load.arrival):
+                    rate, cost, share = play_load(driven, target, load, turns)
+                    getattr(rates[load], side).append(rate)
+                    getattr(costs[load], side).append(cost)
+                    getattr(busy[load], side).append(share)
+            _, cost, _ = play_load(server, HarnessTarget(server.url, PACED.arrival), PACED, plan.turns[PACED.name])
+            other.harness.append(cost)
+    other.baseline = costs[PACED].baseline
+    many = [busy[load] for load in loads if load.places > 1]
+    return [*(rates[load] for load in loads if load.name != "1_paced"), *costs.values(), other, *many]
 
 
-def describe(places: int) -> str:
-    return "1 session" if places == 1 else f"{places} sessions at once"
+def play_load(server: Server, target: Target, load: Load, turns: int) -> tuple[float, float, float]:
+    """
+    Turns a second, microseconds of CPU time for one, and the percentage of a core that was used.
+    """
+    _, taken, cpu = play_turns(server, target, load.places, turns)
+    return turns / taken, 1e6 * cpu / turns, 100 * cpu / taken
 
 
-def play_turns(server: Server, target: Target, places: int, turns: int) -> tuple[list[Timing], float, float]:
+def play_turns(
+    server: Server,
+    target: Target,
+    places: int,
+    turns: int,
+    during: contextlib.AbstractContextManager[None] | None = None,
+) -> tuple[list[Timing], float, float]:
     """
     Play *turns* turns at so many *places* at once: their timings, the seconds they took, and the server's CPU seconds.
+    *during* is entered for these turns alone, and not for what goes before them.
     """
     with Crowd() as crowd:
         seats = [Place(target, crowd) for _ in range(places)]
@@ -68,9 +122,10 @@ def play_turns(server: Server, target: Target, places: int, turns: int) -> tuple
         gc.collect()
         gc.disable()
         try:
-            start, cpu = time.perf_counter(), server.cpu()
-            game.run()
-            taken, cpu = time.perf_counter() - start, server.cpu() - cpu
+            with during or contextlib.nullcontext():
+                start, cpu = time.perf_counter(), server.cpu()
+                game.run()
+                taken, cpu = time.perf_counter() - start, server.cpu() - cpu
         finally:
             gc.enable()
         target.close(seats[0].results, sessions)
