@@ -46,12 +46,6 @@ class Published:
             self._frame = encode_event(self.event, self.seq, self.at, numbered=self.numbered)
         return self._frame
 
-    def drop_frame(self) -> None:
-        """
-        Keep the event only: whoever comes later has the same bytes made again.
-        """
-        self._frame = None
-
 
 class Feed:
     """
@@ -215,8 +209,9 @@ class Feed:
         """
         self._sleeping.append(follower)
         if len(self._sleeping) == len(self._followers):
+            # An event without its frame is what whoever comes later has the same bytes made of.
             for published in self._kept[max(0, len(self._kept) - (self.seq - self._bare)) :]:
-                published.drop_frame()
+                published._frame = None
             self._bare = self.released
 
     def _wake(self) -> None:

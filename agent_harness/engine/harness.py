@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import warnings
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import Context
 from typing import Any
 
@@ -163,13 +163,20 @@ class Harness:
             raise ModelError(f"There is no provider {provider!r}; this server has: {known}.", code="provider_not_found")
         return model
 
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(
+        self, coroutine: Coroutine[Any, Any, None], left: Callable[[asyncio.Task[None]], None]
+    ) -> asyncio.Task[None]:
         """
-        Run a turn in a task that the harness holds on to.
+        Run a turn in a task that the harness holds on to; *left* is called when it is over.
         """
+
+        def let_go(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            left(task)
+
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(let_go)
         return task
 
     # Sessions.

@@ -3,7 +3,7 @@ What a session answers to commands, and what it needs of the harness around it.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
@@ -36,9 +36,11 @@ class SessionHost(Protocol):
         The model of a provider; raises ModelError (``provider_not_found``).
         """
 
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(
+        self, coroutine: Coroutine[Any, Any, None], left: Callable[[asyncio.Task[None]], None]
+    ) -> asyncio.Task[None]:
         """
-        Run a turn in a task of its own.
+        Run a turn in a task of its own; *left* is called when it is over.
         """
 
 

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import attrs
@@ -367,9 +368,8 @@ class Session(SessionState):
         self._run_turn()
 
     def _run_turn(self) -> None:
-        turn = self.transcript.running
-        self._task = task = self.host.spawn(run_turn(self, turn.id))
-        task.add_done_callback(lambda done: self._turn_left(turn.id, done))
+        turn_id = self.transcript.running.id
+        self._task = self.host.spawn(run_turn(self, turn_id), partial(self._turn_left, turn_id))
 
     def _turn_left(self, turn_id: str, task: asyncio.Task[None]) -> None:
         """

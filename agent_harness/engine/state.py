@@ -113,9 +113,12 @@ class SessionState:
         The present status as an event; *item_id* and *response_id* are those of a message whose own stream begins.
         """
         current = self.response_id
+        return self._status_event(self._status_of(current), response_id or current, item_id)
+
+    def _status_event(self, status: Status, response_id: str | None, item_id: str | None = None) -> said.SessionStatus:
         return said.SessionStatus(
-            status=self._status_of(current),
-            response_id=response_id or current,
+            status=status,
+            response_id=response_id,
             required_actions=self.transcript.required_actions(),
             queued=tuple(self.transcript.waiting),
             last_error=self.last_error,
@@ -205,7 +208,7 @@ class SessionState:
         now = (self._status_of(response_id), response_id)
         if ended or now != self._told:
             self._told = now
-            self.feed.publish(self.status_event(), at)
+            self.feed.publish(self._status_event(*now), at)
         if ended or calls:
             self.host.watch.kept(self, events)
         if self.ledger is not None and self.host.journal is not None:

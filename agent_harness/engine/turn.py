@@ -7,7 +7,6 @@ and ends when its turn is over, whoever ended it.
 
 import asyncio
 import logging
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from agent_harness.engine.answer import Answer
@@ -91,8 +90,8 @@ class Breath:
 
 
 async def _run_steps(session: "Session", turn_id: str) -> None:
-    while session.step_of(turn_id) is not Step.IDLE:
-        if session.step_of(turn_id) is Step.AWAIT_RESULTS:
+    while (step := session.step_of(turn_id)) is not Step.IDLE:
+        if step is Step.AWAIT_RESULTS:
             await session.wait_for_results(turn_id)
         else:
             await call_model(session, turn_id)
@@ -118,18 +117,21 @@ async def call_model(session: "Session", turn_id: str) -> None:
     answer = Answer(session)
     stream: Any = answer.model.stream(answer.request)
     breath = Breath(session)
-    async with answer.clock, aclosing(stream):
-        async for delta in stream:
-            if breath.is_due():
-                await breath.take()
-            if session.feed.held:
-                await session.catch_up()
-            session.check_turn(turn_id)
-            if isinstance(delta, Ended):
-                answer.end(delta)
-                return
-            answer.take(delta)
-            if session.is_full():
-                session.cut_turn(turn_id, "session_full")
-                return
+    with answer.clock:
+        try:
+            async for delta in stream:
+                if breath.is_due():
+                    await breath.take()
+                if session.feed.held:
+                    await session.catch_up()
+                session.check_turn(turn_id)
+                if isinstance(delta, Ended):
+                    answer.end(delta)
+                    return
+                answer.take(delta)
+                if session.is_full():
+                    session.cut_turn(turn_id, "session_full")
+                    return
+        finally:
+            await stream.aclose()
         raise ModelError("The model's answer stopped before its end.", code="upstream_disconnected")

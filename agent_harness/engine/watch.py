@@ -214,7 +214,7 @@ class Watch:
 
 class ModelCall:
     """
-    The clock of one model call, from its ``async with`` to that block's end.
+    The clock of one model call, from its ``with`` to that block's end.
     """
 
     __slots__ = ("_asked_at", "_began", "_reason", "_watch", "first_s", "provider", "session")
@@ -226,10 +226,10 @@ class ModelCall:
         self._reason: str | None = None
         self._began = self._asked_at = time.monotonic()
 
-    async def __aenter__(self) -> "ModelCall":
+    def __enter__(self) -> "ModelCall":
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         outcome: CallOutcome = "completed" if self._reason == "completed" else "cut"

@@ -54,7 +54,8 @@ def finish_draft(
     draft.done = True
     # What cannot be written as JSON would break every frame and request that it came into: it is left out here.
     draft.provenance = provenance if provenance is not None and is_writable(provenance.data) else None
-    draft.annotations = {part: tuple(filter(is_writable, notes)) for part, notes in (annotations or {}).items()}
+    if annotations:
+        draft.annotations = {part: tuple(filter(is_writable, notes)) for part, notes in annotations.items()}
     rid, item_id, at = draft.response_id, draft.id, draft.output_index
     if draft.type == "function_call":
         draft.arguments, draft.problem = read_arguments(draft.text() if arguments is None else arguments)

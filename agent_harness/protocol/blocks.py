@@ -122,7 +122,7 @@ def _make_block(run: Sequence[Item | Draft], outputs: Mapping[str, FunctionCallO
     if isinstance(first, Message) and first.role == "user":
         return Block((first,))
     items = [entry for entry in run if not isinstance(entry, Draft | FunctionCallOutput)]
-    cut = any(_was_cut(item, outputs) for item in items)
+    cut = any(_was_cut(item, outputs) for item in items if item.status == "incomplete")
     kept = [item for item in items if _is_sent(item, cut, outputs)]
     while kept and isinstance(kept[-1], Reasoning):
         kept.pop()
@@ -130,13 +130,12 @@ def _make_block(run: Sequence[Item | Draft], outputs: Mapping[str, FunctionCallO
         return None
     if cut:
         kept = [attrs.evolve(item, provenance=None) for item in kept]
-    calls = [item.call_id for item in kept if isinstance(item, FunctionCall)]
-    return Block(tuple(kept), tuple(outputs[call_id] for call_id in calls if call_id in outputs))
+    given = [outputs[item.call_id] for item in kept if isinstance(item, FunctionCall) and item.call_id in outputs]
+    return Block(tuple(kept), tuple(given))
 
 
 def _was_cut(item: Message | FunctionCall | Reasoning, outputs: Mapping[str, FunctionCallOutput]) -> bool:
-    if item.status != "incomplete":
-        return False
+    # Of what is incomplete: a call that was announced has its output, whatever became of it.
     return not isinstance(item, FunctionCall) or item.call_id not in outputs
 
 

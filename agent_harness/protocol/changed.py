@@ -18,7 +18,10 @@ def changed(value: T, **changes: Any) -> T:
     the same name: those of items, turns and events.
     """
     cls: Any = type(value)
-    same: T = cls(**{name: changes[name] if name in changes else getattr(value, name) for name in _names(cls)})
+    for name in _names(cls):
+        if name not in changes:
+            changes[name] = getattr(value, name)
+    same: T = cls(**changes)
     return same
 
 

@@ -96,7 +96,7 @@ class Draft:
         return Message(
             id=self.id,
             role="assistant",
-            content=tuple(self._part(*key, "".join(pieces)) for key, pieces in self.parts.items()),
+            content=tuple([self._part(*key, "".join(pieces)) for key, pieces in self.parts.items()]),
             origin="model",
             status=status,
             response_id=self.response_id,

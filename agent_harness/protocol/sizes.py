@@ -24,6 +24,8 @@ ITEM_SIZE = 400
 
 _EVENT_SIZE = 300
 
+_TEXTS = (InputText, OutputText)
+
 
 def item_size(item: Item) -> int:
     """
@@ -53,7 +55,7 @@ def event_size(event: said.Event) -> int:
 def _parts_size(parts: tuple[Part, ...]) -> int:
     size = 0
     for part in parts:
-        if isinstance(part, InputText | OutputText):
+        if isinstance(part, _TEXTS):
             size += 100 + len(part.text)
         else:
             fields = ("refusal", "image_url", "file_data", "file_url")

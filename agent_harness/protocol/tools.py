@@ -72,8 +72,8 @@ def merge_tools(agent: tuple[Tool, ...], message: tuple[Tool, ...]) -> tuple[Too
     """
     What a turn offers: the agent's tools and the message's, the message's winning on a name.
     """
-    if not message:
-        return agent
+    if not (agent and message):
+        return agent or message
     taken = {tool.name for tool in message}
     return (*(tool for tool in agent if tool.name not in taken), *message)
 

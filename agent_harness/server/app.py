@@ -52,7 +52,8 @@ def make_app(harness: Harness, access: Access | None = None) -> web.Application:
     app[HARNESS] = harness
     app[routes.ANSWERS] = KeptAnswers(harness)
     app.add_routes(with_expectations((*routes.ROUTES, *openapi.ROUTES)))
-    app.on_response_prepare.append(share_with_origin(access))
+    if access.origins:
+        app.on_response_prepare.append(share_with_origin(access))
     app.on_response_prepare.append(show_request_id)
     add_metrics(app, harness)
     app.on_startup.append(_open_harness)

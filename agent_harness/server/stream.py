@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
+from weakref import WeakSet
 
 from aiohttp import ClientConnectionResetError, HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
@@ -39,9 +40,14 @@ LAST_WORD_S = 5.0
 """How long a follower has to read its last frames once it fell behind or the session ended, in seconds."""
 
 
+_TIMED: WeakSet[asyncio.Transport] = WeakSet()
+"""Connections that have the kernel's time-out for dead peers."""
+
+
 class EventStream(EventSourceResponse):
     """
-    An event stream with LF line ends whose ping is one comment line, without a blank line behind it.
+    An event stream with LF line ends whose ping is one comment line, without a blank line behind it. A timer writes it:
+    a task for each stream, as in the base class, costs more than what else begins and ends one.
 
     Args:
         request: what it answers.
@@ -57,7 +63,9 @@ class EventStream(EventSourceResponse):
         self._loop = asyncio.get_running_loop()
         self._connection, self._writer = request.protocol, request.writer
         self._on_lost = on_lost
+        self._lost = False
         self._written_at = self._loop.time()
+        self._next_ping: asyncio.TimerHandle | None = None
         self._cut: asyncio.TimerHandle | None = None
         self._in_chunks = request.version >= HttpVersion11
         if not self._in_chunks:
@@ -74,7 +82,27 @@ class EventStream(EventSourceResponse):
         """
         if request.transport is None:
             raise ClientConnectionResetError("the client has left")
-        return await super().prepare(request)
+        if self.prepared:
+            return await super().prepare(request)
+        self._set_tcp_user_timeout(request)
+        # Past the base class, which would begin its task.
+        writer = await web.StreamResponse.prepare(self, request)
+        self._ping_later()
+        return writer
+
+    def is_connected(self) -> bool:
+        """
+        Whether the stream has begun, and no ping has found the client gone.
+        """
+        return self.prepared and not self._lost
+
+    def stop_streaming(self) -> None:
+        """
+        End the pings.
+        """
+        if self._next_ping is not None:
+            self._next_ping.cancel()
+            self._next_ping = None
 
     def cut_soon(self) -> None:
         """
@@ -123,18 +151,29 @@ class EventStream(EventSourceResponse):
         self._writer.output_size += len(chunk)
         transport.write(chunk)
 
-    async def _ping(self) -> None:
-        while True:
-            silent = self._loop.time() - self._written_at
-            if silent < self._ping_interval:
-                await asyncio.sleep(self._ping_interval - silent)
-                continue
-            self._written_at = self._loop.time()
-            try:
-                await self.write(PING)
-            except (ConnectionError, RuntimeError):
-                self._on_lost()
-                return
+    def _ping_later(self) -> None:
+        self._next_ping = self._loop.call_at(self._written_at + self._ping_interval, self._ping_if_silent)
+
+    def _ping_if_silent(self) -> None:
+        try:
+            if self._loop.time() - self._written_at >= self._ping_interval:
+                self._writer.send_headers()
+                self.write_now(PING)
+        except ConnectionError:
+            self._lost = True
+            self._on_lost()
+        else:
+            self._ping_later()
+
+    def _set_tcp_user_timeout(self, request: web.BaseRequest) -> None:
+        """
+        Once for a connection: it stays, for the streams that follow.
+        """
+        transport = request.transport
+        if transport is not None and transport not in _TIMED:
+            super()._set_tcp_user_timeout(request)
+            self._saved_tcp_user_timeout = None
+            _TIMED.add(transport)
 
 
 class Teller:
@@ -280,17 +319,17 @@ async def _write_stream(
     try:
         await request.app[HARNESS].committed()
         await stream.prepare(request)
-        async with stream:
-            last = await Teller(stream, follower, part).tell()
-            there = stream.is_connected()
+        last = await Teller(stream, follower, part).tell()
+        stream.stop_streaming()
         if follower.lagged:
             stream.force_close()
-        if there:
+        if stream.is_connected():
             await stream.write_eof(last if follower.lagged else last + DONE)
     except ConnectionError:
         # The client left. That is its right, and cancels nothing.
         pass
     finally:
+        stream.stop_streaming()
         follower.close()
         # Each holds the other: apart they go by themselves.
         follower.on_cut = None

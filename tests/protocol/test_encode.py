@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_harness.protocol import encode
 from agent_harness.protocol import events as said
 from agent_harness.protocol.agents import Agent
 from agent_harness.protocol.encode import dump_json, encode_event, to_wire
@@ -378,6 +379,40 @@ def test_a_piece_is_encoded_as_every_other_event_would_be(data: Any, kind: Any, 
     assert encode_event(event, seq, AT, numbered=numbered) == encode_frame(
         event.type, general, id=seq if numbered else None
     )
+
+
+PARTS_BY_HAND = st.lists(
+    st.builds(InputText, TEXT) | st.builds(Refusal, TEXT) | st.builds(InputImage)
+    | st.builds(OutputText, TEXT, st.lists(st.dictionaries(TEXT, TEXT)).map(tuple))
+).map(tuple)  # fmt: skip
+ACTIONS = st.builds(RequiredAction, expires_at=st.none() | st.floats(0, 2**40))
+BY_HAND = st.one_of(
+    st.builds(InputText, TEXT),
+    st.builds(OutputText, TEXT, st.lists(st.dictionaries(TEXT, TEXT)).map(tuple)),
+    st.builds(Message, content=PARTS_BY_HAND, response_id=st.none() | TEXT, provenance=st.none() | PROVENANCES),
+    st.builds(FunctionCallOutput, output=TEXT | PARTS_BY_HAND, is_error=st.booleans(), response_id=st.none() | TEXT),
+    ACTIONS,
+    st.builds(
+        said.SessionStatus,
+        response_id=st.none() | TEXT,
+        required_actions=st.lists(ACTIONS).map(tuple),
+        queued=st.lists(TEXT).map(tuple),
+        last_error=st.none() | st.builds(LastError),
+        item_id=st.none() | TEXT,
+    ),
+)
+
+
+@given(value=BY_HAND)
+@settings(deadline=None, derandomize=True, max_examples=500)
+def test_what_is_written_by_hand_is_what_cattrs_would_write(value: Any) -> None:
+    """
+    The same fields in the same order, and the same are left out.
+    """
+    general = encode._writer.get_unstructure_hook(type(value))(value)
+
+    assert encode._writes[type(value)] is not encode._writer.get_unstructure_hook(type(value))
+    assert json.dumps(to_wire(value)) == json.dumps(general)
 
 
 @pytest.mark.parametrize("retry", [None, 1000])

@@ -5,12 +5,14 @@ The bytes of a stream: frames, escapes, pings, and readers that others wrote.
 import asyncio
 import json
 import re
+import socket
 
 import pytest
 from openai._streaming import SSEDecoder
 
 from agent_harness.llm.base import ItemAdded, ItemDone, TextDelta
 from agent_harness.llm.scripted import Step, call, say
+from agent_harness.server.stream import _TIMED
 from tests.support import DONE, TOOL, WAIT_S, Api, Talk, heard, strict_json, types
 
 PING = b": ping\n"
@@ -69,6 +71,20 @@ async def test_there_are_no_pings_where_there_is_no_silence(serve):
     await talk.turn()
     await talk.stream.until_status("idle")
     assert PING not in talk.stream.raw
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel has no such time-out")
+async def test_a_connection_keeps_the_kernel_s_time_out_when_its_stream_has_ended(serve):
+    api = await serve(say("hi"))
+    talk = Talk(api, (await api.create())["id"])
+    raw = await Raw.open(api, f"{talk.path}/stream?until=idle")
+    await raw.chunk()
+    await talk.send()
+    await raw.until(b"data: [DONE]")
+    ours = raw.writer.get_extra_info("sockname")
+    (conn,) = [each for each in _TIMED if each.get_extra_info("peername") == ours]
+    assert conn.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 120_000
+    raw.close()
 
 
 async def test_a_queued_message_s_own_stream_is_pinged_while_it_waits(serve):
