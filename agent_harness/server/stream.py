@@ -5,6 +5,7 @@ Streams: a follower's events as the body of one HTTP response.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from typing import Any
 from contextvars import copy_context
 from weakref import WeakSet
 
@@ -117,6 +118,14 @@ class EventStream(EventSourceResponse):
         """
         if self._cut is not None:
             self._cut.cancel()
+
+    @property
+    def is_sent(self) -> bool:
+        """
+        Whether all that was written has left for the client: the connection may then serve other requests.
+        """
+        transport: Any = self._connection.transport
+        return transport is not None and transport.get_write_buffer_size() == 0
 
     @property
     def is_slow(self) -> bool:
@@ -321,8 +330,6 @@ async def _write_stream(
         await stream.prepare(request)
         last = await Teller(stream, follower, part).tell()
         stream.stop_streaming()
-        if follower.lagged:
-            stream.force_close()
         if stream.is_connected():
             await stream.write_eof(last if follower.lagged else last + DONE)
     except ConnectionError:
@@ -335,6 +342,8 @@ async def _write_stream(
         follower.on_cut = None
         if follower.lagged:
             log.info(Line("follower lagged behind and was cut"))
-        else:
+        if not follower.lagged or stream.is_sent:
             stream.spare()
+        else:
+            stream.force_close()
     return stream
