@@ -37,6 +37,12 @@ LONG = 200
 PACE_S = 0.00025
 """From one frame of a stream to the next, in seconds: 4,000 tokens a second, far faster than any model."""
 
+FRAME_S = PACE_S / 32
+"""
+From one frame to the next of all streams together, in seconds: a model server has a rate of its own. So with more than 32
+streams each is slower, and its frames come by themselves as they do with 32.
+"""
+
 TOKEN = b"0123456789ab"
 """Stands in the templates for what differs from answer to answer; as long as what replaces it."""
 
@@ -112,7 +118,8 @@ class Answers:
             piece = next(pieces, None)
             if piece is not None and send(connection, piece):
                 # What came late is made up for, but never so that two frames come together.
-                self.paced.append((max(at + PACE_S, now + PACE_S / 2), connection, pieces))
+                pace = max(PACE_S, len(self.paced) * FRAME_S)
+                self.paced.append((max(at + pace, now + pace / 2), connection, pieces))
         return max(0.0, self.paced[0][0] - now) if self.paced else None
 
 

@@ -20,7 +20,7 @@ from agent_harness.protocol.requests import read_create, read_events, read_fork,
 from agent_harness.server.auth import needs_no_key
 from agent_harness.server.holding import HARNESS
 from agent_harness.server.idempotency import KeptAnswers, answer_once, keep_answer, keep_sent
-from agent_harness.server.stream import stream_message, stream_session
+from agent_harness.server.stream import let_begin, stream_message, stream_session
 from agent_harness.version import VERSION
 
 __all__ = ["ANSWERS", "HARNESS", "ROUTES"]
@@ -104,7 +104,10 @@ async def post_events(request: web.Request) -> web.StreamResponse:
     A command, or a batch of results.
     """
     session = _session(request)
-    return await _answer_once(request, session, lambda body: _carry_out(request, session, body))
+    answer = await _answer_once(request, session, lambda body: _carry_out(request, session, body))
+    if not answer.prepared:
+        await let_begin()
+    return answer
 
 
 @ROUTES.get("/v1/sessions/{session_id}/stream", allow_head=False)

@@ -5,8 +5,8 @@ Streams: a follower's events as the body of one HTTP response.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
 from contextvars import copy_context
+from typing import Any
 from weakref import WeakSet
 
 from aiohttp import ClientConnectionResetError, HttpVersion11, web
@@ -24,12 +24,15 @@ from agent_harness.protocol.events import TERMINAL_EVENTS
 from agent_harness.protocol.sse import DONE, PING
 from agent_harness.server.holding import HARNESS
 
-__all__ = ["EventStream", "stream_message", "stream_session"]
+__all__ = ["EventStream", "let_begin", "stream_message", "stream_session"]
 
 log = logging.getLogger(__name__)
 
 RETRY_MS = 1000
 """What a browser waits before it connects again, in milliseconds; stands in the first frame."""
+
+HEAD_START = 2
+"""How many turns of the event loop it takes to bring a request to a model server on its way."""
 
 WRITE_BYTES = 64 * 1024
 """How much is written at once, about: who reads slowly costs so much memory beside what is kept for all."""
@@ -275,6 +278,14 @@ def _join(batch: list[Published]) -> bytes:
     return batch[0].frame if len(batch) == 1 else b"".join([published.frame for published in batch])
 
 
+async def let_begin() -> None:
+    """
+    Let what was just taken set the model to work, which then works while its answer here is written.
+    """
+    for _ in range(HEAD_START):
+        await asyncio.sleep(0)
+
+
 async def stream_session(request: web.Request, session: Session, ping_s: float) -> web.StreamResponse:
     """
     ``GET …/stream``: from ``Last-Event-ID``, else ``after``, else from now on; with ``until=idle`` to the next rest.
@@ -302,7 +313,7 @@ async def stream_message(
     follower = session.follow(sent=sent)
     begun = session.transcript.turns[sent.response_id].status == "in_progress"
     part = OneResponse(sent.response_id, begun, _is_forgotten(session, sent.response_id))
-    return await _write_stream(request, follower, part, ping_s, headers)
+    return await _write_stream(request, follower, part, ping_s, headers, head_start=True)
 
 
 def _is_forgotten(session: Session, response_id: str) -> bool:
@@ -321,11 +332,14 @@ async def _write_stream(
     part: Part,
     ping_s: float,
     headers: Mapping[str, str] | None = None,
+    head_start: bool = False,
 ) -> web.StreamResponse:
     stream = EventStream(request, ping_s, follower.close)
     stream.headers.update(headers or {})
     follower.on_cut = stream.cut_soon
     try:
+        if head_start:
+            await let_begin()
         await request.app[HARNESS].committed()
         await stream.prepare(request)
         last = await Teller(stream, follower, part).tell()
