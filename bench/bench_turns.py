@@ -10,7 +10,7 @@ since that of a paced turn would be the pace.
 import contextlib
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 import attrs
@@ -91,7 +91,22 @@ def measure_throughput(rig: Rig, plan: Plan) -> list[Row]:
             other.harness.append(cost)
     other.baseline = costs[PACED].baseline
     many = [busy[load] for load in loads if load.places > 1]
-    return [*(rates[load] for load in loads if load.name != "1_paced"), *costs.values(), other, *many]
+    shown = [rates[load] for load in loads if load.name != "1_paced"]
+    return [*shown, *compare_rates(rates.values()), *costs.values(), other, *many]
+
+
+def compare_rates(rates: Iterable[Row]) -> list[Row]:
+    """
+    How each server's own rate changes from 32 sessions to 256.
+    """
+    found = {row.name: row for row in rates}
+    few, many = found.get("turns_per_s_32"), found.get("turns_per_s_256")
+    if few is None or many is None:
+        return []
+    row = Row("turns_256_to_32", "turns a second with 256 sessions to those with 32", "×")
+    row.harness = [more / less for more, less in zip(many.harness, few.harness, strict=True)]
+    row.baseline = [more / less for more, less in zip(many.baseline, few.baseline, strict=True)]
+    return [row]
 
 
 def play_load(server: Server, target: Target, load: Load, turns: int) -> tuple[float, float, float]:
