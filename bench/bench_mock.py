@@ -39,8 +39,8 @@ PACE_S = 0.0005
 
 FRAME_S = PACE_S / 32
 """
-From one frame to the next of all streams together, in seconds: a model server has a rate of its own. So with more than 32
-streams each is slower, and its frames come by themselves as they do with 32.
+From one frame to the next of all streams together, in seconds: a model server has a rate of its own. So with more than
+32 streams each is slower.
 """
 
 TOKEN = b"0123456789ab"
