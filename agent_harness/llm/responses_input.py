@@ -8,7 +8,7 @@ has too), the answer goes out without any: OpenAI refuses reasoning without its 
 reasoning.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import attrs
@@ -72,7 +72,8 @@ def build_body(request: Request, settings: ProviderSettings) -> bytes:
     """
     model = find_model(request, settings)
     head = orjson.dumps(_build_head(request, settings, model))
-    return b'%b,"input":[%b]}' % (head[:-1], _build_input(request, settings, model))
+    # Joined in one go: a long past is copied once.
+    return b"".join((head[:-1], b',"input":[', *_build_input(request, settings, model), b"]}"))
 
 
 def _build_head(request: Request, settings: ProviderSettings, model: str) -> _Sent:
@@ -103,9 +104,9 @@ def _encode_tool(tool: Tool) -> _Sent:
     return {"type": "function", "name": tool.name, **described, "parameters": parameters, "strict": tool.strict}
 
 
-def _build_input(request: Request, settings: ProviderSettings, model: str) -> bytes:
+def _build_input(request: Request, settings: ProviderSettings, model: str) -> list[bytes | bytearray]:
     """
-    The items of ``input``, joined by commas.
+    The items of ``input``, joined by commas, in pieces.
     """
     cache, closed = request.cache, request.closed
     merges = settings.merge_user_messages
@@ -120,21 +121,23 @@ def _build_input(request: Request, settings: ProviderSettings, model: str) -> by
     for item in encoder.encode(request.blocks[cache.count : closed]):
         cache.data += b",%b" % item if cache.data else item
     cache.count = closed
-    encoder.ids = set(cache.ids)
-    rest = encoder.encode(request.blocks[closed:])
-    return b",".join((bytes(cache.data), *rest) if cache.data else rest)
+    encoder.known, encoder.ids = cache.ids, set()
+    rest = b",".join(encoder.encode(request.blocks[closed:]))
+    return [cache.data, b"," if cache.data and rest else b"", rest]
 
 
 @attrs.define
 class _Encoder:
     """
-    Encodes blocks for one provider and model. ``ids`` are the provider's item ids sent so far.
+    Encodes blocks for one provider and model. ``ids`` are the provider's item ids that it sends, ``known`` those that
+    were sent before.
     """
 
     provider: str
     model: str
     settings: ProviderSettings
     ids: set[str]
+    known: Set[str] = frozenset()
 
     def encode(self, blocks: Sequence[Block]) -> list[bytes]:
         """
@@ -191,7 +194,7 @@ class _Encoder:
         if not reasoning or not all(own.get("encrypted_content") for own in reasoning):
             return False
         ids = [own["id"] for own in given if own]
-        if len(set(ids)) < len(ids) or not self.ids.isdisjoint(ids):
+        if len(set(ids)) < len(ids) or not self.ids.isdisjoint(ids) or not set(ids).isdisjoint(self.known):
             return False
         self.ids.update(ids)
         return True

@@ -151,7 +151,7 @@ class HttpTransport:
         See `Transport`.
         """
         headers = {"x-session-id": session_id}
-        content: bytes | AsyncIterator[bytes] = body
+        content: bytes | AsyncIterator[memoryview] = body
         if len(body) > PIECE_BYTES:
             # With its length: not every server takes a body in chunks.
             content, headers["Content-Length"] = cut_body(body), str(len(body))

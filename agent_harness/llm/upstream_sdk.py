@@ -134,7 +134,7 @@ class SdkTransport:
         content: bytes | AsyncIterator[bytes] = body
         if len(body) > PIECE_BYTES:
             # With its length: not every server takes a body in chunks.
-            content, headers["Content-Length"] = cut_body(body), str(len(body))
+            content, headers["Content-Length"] = _copied(cut_body(body)), str(len(body))
         try:
             response = await self._client.post(
                 path,
@@ -152,3 +152,11 @@ class SdkTransport:
         See `Transport`.
         """
         await self._client.close()
+
+
+async def _copied(pieces: AsyncIterator[memoryview]) -> AsyncIterator[bytes]:
+    """
+    What the SDK's client takes: bytes.
+    """
+    async for piece in pieces:
+        yield bytes(piece)

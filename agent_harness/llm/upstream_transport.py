@@ -82,9 +82,10 @@ class Transport(Protocol):
         ...
 
 
-async def cut_body(body: bytes) -> AsyncIterator[bytes]:
+async def cut_body(body: bytes) -> AsyncIterator[memoryview]:
     """
-    *body* in pieces of at most `PIECE_BYTES`.
+    *body* in pieces of at most `PIECE_BYTES`, without a copy.
     """
+    whole = memoryview(body)
     for start in range(0, len(body), PIECE_BYTES):
-        yield body[start : start + PIECE_BYTES]
+        yield whole[start : start + PIECE_BYTES]
