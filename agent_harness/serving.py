@@ -21,8 +21,11 @@ log = logging.getLogger(__name__)
 TRIM_S = 30.0
 """How often free memory is given back, in seconds."""
 
-YOUNG_OBJECTS = 20_000
-"""After how many new objects the collector looks for cycles; Python's own number is 700."""
+COLLECT = (10_000, 5, 5)
+"""
+After how many new objects the collector looks for cycles among them, after how many such looks among older ones, and
+then among all; Python's own numbers are 700, 10, 10.
+"""
 
 SHUTDOWN_S = 5.0
 """How long open requests may go on when the server stops, in seconds; streams are ended before."""
@@ -79,7 +82,7 @@ def _spare_collections() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
+    gc.set_threshold(*COLLECT)
 
 
 async def _trim_memory() -> None:

@@ -54,6 +54,9 @@ async def run_turn(session: "Session", turn_id: str) -> None:
         session.fail(turn_id, error)
     except Exception as error:
         _fail(session, turn_id, error)
+    finally:
+        # A cancelled task holds this frame, and the scope holds the task: apart they go by themselves.
+        del scope
 
 
 def _fail(session: "Session", turn_id: str, error: Exception) -> None:

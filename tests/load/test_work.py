@@ -9,6 +9,7 @@ The model's answers come in one piece each, so that a count is the same each tim
 import asyncio
 import gc
 import sys
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -24,6 +25,8 @@ from aiohttp.test_utils import TestServer
 import agent_harness
 from agent_harness.config import ProviderSettings
 from agent_harness.engine.harness import Harness
+from agent_harness.llm.base import Delta, ItemAdded, Request
+from agent_harness.protocol.requests import read_events
 from agent_harness.server import make_app
 from agent_harness.testing.mock_entry import read_entry
 from agent_harness.testing.mock_llm import build_answer
@@ -206,3 +209,49 @@ def counting_garbage() -> Iterator[Counter[str]]:
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
+
+
+class Hanging:
+    """
+    A model that begins to speak and never ends.
+    """
+
+    default_model = "m"
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+        """
+        See the class.
+        """
+        yield ItemAdded(0, "message")
+        await asyncio.Event().wait()
+
+    def body(self, request: Request) -> bytes:
+        """
+        None.
+        """
+        return b""
+
+
+@pytest.mark.parametrize("cut", ["interrupt", "delete"])
+async def test_a_turn_that_is_cut_leaves_its_session_to_nobody(cut: str) -> None:
+    """
+    A session that were freed by the collector only would stay for long, with all that it holds.
+    """
+    gc.collect()
+    gc.disable()
+    try:
+        async with Harness({"default": Hanging()}) as harness:
+            session = await harness.create_session()
+            session.send(read_events({"type": "message", "data": {"content": "hi"}}))
+            async with asyncio.timeout(5):
+                while not session.transcript.drafts:
+                    await asyncio.sleep(0)
+                if cut == "interrupt":
+                    await session.interrupt()
+                await harness.delete(session)
+            left = weakref.ref(session)
+            del session
+            await asyncio.sleep(0)
+            assert left() is None
+    finally:
+        gc.enable()
