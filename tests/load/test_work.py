@@ -32,6 +32,7 @@ from agent_harness.testing.mock_entry import read_entry
 from agent_harness.testing.mock_llm import build_answer
 from agent_harness.testing.strict import Dialect
 from agent_harness.wiring import make_model
+from tests.engine.rig import ticks
 from tests.llm.raw_upstream import Answer, serve_raw
 from tests.support import TOOL, Stream, user
 
@@ -243,15 +244,15 @@ async def test_a_turn_that_is_cut_leaves_its_session_to_nobody(cut: str) -> None
         async with Harness({"default": Hanging()}) as harness:
             session = await harness.create_session()
             session.send(read_events({"type": "message", "data": {"content": "hi"}}))
+            await ticks(5)
+            assert session.transcript.drafts
             async with asyncio.timeout(5):
-                while not session.transcript.drafts:
-                    await asyncio.sleep(0)
                 if cut == "interrupt":
                     await session.interrupt()
                 await harness.delete(session)
             left = weakref.ref(session)
             del session
-            await asyncio.sleep(0)
+            await ticks(5)
             assert left() is None
     finally:
         gc.enable()
