@@ -48,6 +48,7 @@ __all__ = [
     "RequestTooLarge",
     "Unavailable",
     "UnsupportedMediaType",
+    "forget_frames",
 ]
 
 
@@ -244,3 +245,16 @@ class ListenError(HarnessError):
     """
     The server cannot listen where it was told to; the message names the address and says why.
     """
+
+
+def forget_frames(error: BaseException) -> None:
+    """
+    Drop the tracebacks of *error* and of all that it goes back to. Libraries keep an error in what the error came
+    through: each would hold the other, and all that its frames hold, until the collector of cycles comes by.
+    """
+    found: list[BaseException | None] = [error]
+    while found:
+        one = found.pop()
+        if one is not None and one.__traceback__ is not None:
+            one.__traceback__ = None
+            found += one.__cause__, one.__context__, *getattr(one, "exceptions", ())

@@ -9,6 +9,7 @@ import logging
 from typing import Any
 
 from agent_harness.config import ProviderSettings
+from agent_harness.errors import forget_frames
 from agent_harness.llm.upstream_errors import (
     BROKEN,
     CONNECT,
@@ -106,6 +107,7 @@ class Upstream:
                     return reply
                 said = await _read_error(reply)
         except Exception as error:
+            forget_frames(error)
             if isinstance(error, TimeoutError) and scope.expired():
                 raise IDLE.error(_silence(self.settings)) from error
             words = f"The model server cannot be reached: {_root(error)}"
@@ -210,6 +212,7 @@ class AnswerStream:
             while not self._ended:
                 self._ended = not await self._reply.read_piece(deadline)
         except Exception as error:
+            forget_frames(error)
             _log.debug("behind the end of a stream: %r", error)
         await self.aclose()
 
@@ -223,12 +226,13 @@ class AnswerStream:
     async def _read_piece(self) -> bytes:
         try:
             return await self._reply.read_piece(self._deadline)
-        except TimeoutError as error:
-            raise IDLE.error(_silence(self._upstream.settings)) from error
-        except Unpackable as error:
-            words = f"The model server's answer cannot be unpacked: {error}"
-            raise self._upstream.clean(BROKEN.error(words)) from error
         except Exception as error:
+            forget_frames(error)
+            if isinstance(error, TimeoutError):
+                raise IDLE.error(_silence(self._upstream.settings)) from error
+            if isinstance(error, Unpackable):
+                words = f"The model server's answer cannot be unpacked: {error}"
+                raise self._upstream.clean(BROKEN.error(words)) from error
             words = f"The connection to the model server broke inside its answer: {_root(error)}"
             raise self._upstream.clean(CUT.error(words)) from error
 

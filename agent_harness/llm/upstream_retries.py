@@ -10,6 +10,7 @@ from typing import Protocol
 import attrs
 
 from agent_harness.config import ProviderSettings
+from agent_harness.errors import forget_frames
 from agent_harness.llm.base import Delta, Request, Retrying
 from agent_harness.llm.upstream_errors import REJECTED, UpstreamError
 from agent_harness.protocol.blocks import Block
@@ -72,6 +73,7 @@ async def ask_until_told(
                     yield delta
             return
         except UpstreamError as error:
+            forget_frames(error)
             failure = error
         finally:
             if attempt is not None:
@@ -84,11 +86,13 @@ async def ask_until_told(
         elif not begun and settings.max_retries and outputs.may_help(request, chosen, failure):
             refusal, retries, chosen = failure, 0, attrs.evolve(settings, tool_output_parts=False)
             yield Retrying(1, 0.0, f"{failure.message} Asked again with the tools' outputs as text only.")
-        elif refusal is not None and failure.code == REJECTED.code:
-            # The first one tells more of what the client did.
-            raise refusal
         else:
-            raise failure
+            try:
+                # The first refusal tells more of what the client did.
+                raise refusal if refusal is not None and failure.code == REJECTED.code else failure
+            finally:
+                # It holds this frame, which must not hold it; the attempt does, too.
+                del refusal, failure, attempt
 
 
 @attrs.define(eq=False)

@@ -21,7 +21,7 @@ from cattrs.errors import (
 )
 from cattrs.gen import make_dict_structure_fn
 
-from agent_harness.errors import InvalidRequest
+from agent_harness.errors import InvalidRequest, forget_frames
 from agent_harness.protocol.items import InputFile, InputImage, InputText, OutputText, Refusal
 from agent_harness.protocol.tools import NAME_PATTERN, TOOLS_MAX, NamedChoice, Tool, ToolChoice, is_writable
 
@@ -64,6 +64,7 @@ def read(value: Any, shape: type[T], path: str = "") -> T:
     try:
         result: T = _reader.structure(value, shape)
     except Exception as error:
+        forget_frames(error)
         raise _explain(error, path) from None
     return result
 

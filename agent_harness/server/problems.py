@@ -15,6 +15,7 @@ from agent_harness.errors import (
     NotFound,
     RequestError,
     RequestTooLarge,
+    forget_frames,
 )
 from agent_harness.logs import Line
 from agent_harness.protocol.encode import dump_json
@@ -58,6 +59,7 @@ async def answer_problems(
         answer = _refuse(_translate(error, request), request)
         if "Allow" in error.headers:
             answer.headers["Allow"] = error.headers["Allow"]
+        forget_frames(error)
         return answer
     except (web.RequestPayloadError, HttpProcessingError):
         problem = InvalidRequest("The body could not be read to its end.", code="invalid_json")

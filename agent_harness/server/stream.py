@@ -200,7 +200,7 @@ class Teller:
     def __init__(self, stream: EventStream, follower: Follower, part: Part) -> None:
         self._loop = asyncio.get_running_loop()
         self._stream, self._follower, self._part = stream, follower, part
-        self._rest: asyncio.Future[None] = self._loop.create_future()
+        self._rest: asyncio.Future[None] | None = None
         self._over = False
         self._left = b""
         self._context = copy_context()
@@ -217,7 +217,11 @@ class Teller:
             await self._stream.write_frames(frames)
             self._rest = self._loop.create_future()
             self._look()
-            await self._rest
+            try:
+                await self._rest
+            finally:
+                # An error in it holds the frames it came through, and so this object.
+                self._rest = None
             frames = self._left
         return frames
 
@@ -252,14 +256,15 @@ class Teller:
         self._loop.call_soon(self._look, context=self._context)
 
     def _look(self) -> None:
-        if self._rest.done():
+        rest = self._rest
+        if rest is None or rest.done():
             # The handler was cancelled.
             return
         try:
             frames = self._collect()
             if self._over or (frames and self._stream.is_slow):
                 self._left = frames
-                self._rest.set_result(None)
+                rest.set_result(None)
                 return
             if frames:
                 self._stream.write_now(frames)
@@ -268,7 +273,8 @@ class Teller:
             else:
                 self._look_soon()
         except Exception as error:
-            self._rest.set_exception(error)
+            rest.set_exception(error)
+            del rest
 
 
 def _join(batch: list[Published]) -> bytes:
