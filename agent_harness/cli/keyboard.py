@@ -28,30 +28,34 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[], None]] = [lambda: None]
+        self._is_put_off = False
 
     def __enter__(self) -> "Interrupts":
-        self.take()
+        # Where loops know no signals, Ctrl-C ends the program.
+        with contextlib.suppress(NotImplementedError):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: self._listeners[-1]())
         return self
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(NotImplementedError):
             asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
 
-    def take(self) -> None:
+    def put_off(self) -> None:
         """
-        Hear Ctrl-C from now on, whoever heard it before.
+        Keep one that came too late for who listens, for who listens next.
         """
-        # Where loops know no signals, Ctrl-C ends the program.
-        with contextlib.suppress(NotImplementedError):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: self._listeners[-1]())
+        self._is_put_off = True
 
     @contextlib.contextmanager
     def heard_by(self, listener: Callable[[], None]) -> Iterator[None]:
         """
-        Let *listener* hear it, and nobody else.
+        Let *listener* hear it, and nobody else; one that was put off at once.
         """
         self._listeners.append(listener)
         try:
+            if self._is_put_off:
+                self._is_put_off = False
+                listener()
             yield
         finally:
             self._listeners.remove(listener)
@@ -72,7 +76,7 @@ class Keyboard:
         # Two readers of one terminal would take each other's input.
         self._reading = asyncio.Lock()
         self.is_terminal = sys.stdin.isatty()
-        self._fancy: Any = _make_prompt() if self.is_terminal and not is_plain(sys.stdout) else None
+        self._editor: Any = _make_editor(interrupts) if self.is_terminal and not is_plain(sys.stdout) else None
 
     async def read_message(self, prompt: str) -> str | None:
         """
@@ -83,20 +87,13 @@ class Keyboard:
         """
         await self._drop_question()
         async with self._reading:
-            if self._fancy is None:
+            if self._editor is None:
                 return await self._read_heard(prompt if self.is_terminal else "")
-            return await self._read_fancy(prompt)
-
-    async def _read_fancy(self, prompt: str) -> str | None:
-        try:
-            said: str = await self._fancy.prompt_async(prompt)
-            return said
-        except EOFError:
-            return None
-        except KeyboardInterrupt:
-            raise Stopped from None
-        finally:
-            self._interrupts.take()
+            try:
+                said: str | None = await self._editor.read(prompt)
+                return said
+            except KeyboardInterrupt:
+                raise Stopped from None
 
     async def ask(self, question: str) -> str:
         """
@@ -126,6 +123,9 @@ class Keyboard:
 
         def stop() -> None:
             nonlocal stopped
+            if task.done():
+                self._interrupts.put_off()
+                return
             stopped = True
             task.cancel()
 
@@ -179,12 +179,12 @@ class Keyboard:
             pass
 
 
-def _make_prompt() -> Any:
+def _make_editor(interrupts: Interrupts) -> Any:
     """
-    A line editor with history, or None if prompt_toolkit is not installed.
+    A `LineEditor`, or None if prompt_toolkit is not installed.
     """
     try:
-        from prompt_toolkit import PromptSession
+        from agent_harness.cli.editor import LineEditor
     except ImportError:
         return None
-    return PromptSession()
+    return LineEditor(interrupts)

@@ -99,6 +99,18 @@ def test_ctrl_c_ends_the_turn_and_the_session_takes_the_next_message(folder: Pat
         assert terminal.wait_for_end().endswith("exit code 0")
 
 
+def test_ctrl_c_right_behind_enter_is_for_the_turn(folder: Path) -> None:
+    """
+    Whether the line editor still has the terminal or has just given it back.
+    """
+    with serve_script(*[thinking()] * 5, say("Here I am.")) as server, chatting(server, folder) as terminal:
+        for times in range(1, 6):
+            terminal.press(f"think {times}", "Enter", "C-c")
+            terminal.wait_for("The turn was interrupted.", times=times)
+        terminal.type("are you there?")
+        terminal.wait_for("Here I am.")
+
+
 @FLAVOURS
 def test_ctrl_c_at_a_question_ends_the_turn_and_runs_nothing(folder: Path, program: tuple[str, ...]) -> None:
     steps = (call_tool("edit_file", **EDIT), say("Here I am."))

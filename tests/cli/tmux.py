@@ -64,11 +64,11 @@ class Terminal:
         self._tmux("send-keys", "-t", "main", "-l", "--", text)
         self.press("Enter")
 
-    def press(self, key: str) -> None:
+    def press(self, *keys: str) -> None:
         """
-        Press one key, by tmux's name for it (``C-c``).
+        Press keys, by tmux's names for them (``C-c``), at once.
         """
-        self._tmux("send-keys", "-t", "main", key)
+        self._tmux("send-keys", "-t", "main", *keys)
 
     def _wait(self, is_there: Callable[[str], bool], what: str) -> str:
         deadline = time.monotonic() + WAIT_S
