@@ -10,7 +10,8 @@ How frames come depends on the path:
 - Below ``/v1`` each is written by itself, and the next one when every other stream had its turn: back to back, so that
   who reads finds several at once.
 - Below ``/burst/v1`` all are written at once.
-- Below ``/paced/v1`` each is written by itself, `PACE_S` after the one before, as models send their tokens.
+- Below ``/paced/v1`` each is written by itself, streams by turns, `FRAME_S` after one another, as models send their
+  tokens, and a stream's next one no sooner than `PACE_S`.
 - Below ``/burst/long`` and ``/paced/long`` the answer is always text, of `LONG` pieces, in both dialects.
 - Below ``/step/v1`` the answer is always text, its next piece comes when ``POST /step`` asks for it and its end when
   ``POST /end`` does: so whoever measures sees each event alone, and waits for no timer.
@@ -34,14 +35,14 @@ from agent_harness.testing.strict import Dialect
 
 DELTAS = 20
 LONG = 200
-PACE_S = 0.0005
-"""From one frame of a stream to the next, in seconds: 2,000 tokens a second, far faster than any model."""
+FRAME_S = 1 / 64_000
+"""
+From one frame to the next of all paced streams together, in seconds: a model server has a rate of its own, which its
+streams share. 2,000 tokens a second for each of 32 streams keep a bare proxy busy, with 32 streams and with 256.
+"""
 
-FRAME_S = PACE_S / 32
-"""
-From one frame to the next of all streams together, in seconds: a model server has a rate of its own. So with more than
-32 streams each is slower.
-"""
+PACE_S = 0.0001
+"""From one frame of a paced stream to its next, in seconds, when few streams share the rate."""
 
 TOKEN = b"0123456789ab"
 """Stands in the templates for what differs from answer to answer; as long as what replaces it."""

@@ -71,7 +71,7 @@ class Plan:
     rounds: int = 5
     latency_turns: int = 200
     turns: dict[str, int] = attrs.field(
-        factory=lambda: {"1": 300, "1_paced": 60, "32": 960, "32_burst": 960, "256": 1280}
+        factory=lambda: {"1": 300, "1_paced": 60, "32": 1920, "32_burst": 960, "256": 1920}
     )
     layer_turns: int = 1_600
     streams: int = 3
