@@ -66,7 +66,7 @@ class RequestError(HarnessError):
         message: for a person: what happened and what to do.
         code: one of the class's ``codes``.
         param: path of the bad value in the body (``events[1].data.call_id``), or None.
-        extra: further keys of the wire's error object (``closed_by``, ``pending``).
+        extra: further keys of the wire's error object (``closed_by``).
     """
 
     status: ClassVar[int]

@@ -3,6 +3,7 @@ A server process: one application on one socket, until a signal ends it.
 """
 
 import asyncio
+import contextlib
 import ctypes
 import errno
 import gc
@@ -24,7 +25,7 @@ TRIM_S = 30.0
 COLLECT = (20_000, 5, 5)
 """
 After how many new objects the collector looks for cycles among them, after how many such looks among older ones, and
-then among all; Python's own numbers are 700, 10, 10. Nothing else runs while it looks, some 10 ms for the new ones.
+then among all; Python's own numbers are 700, 10, 10 up to 3.12. Nothing else runs while it looks.
 """
 
 SHUTDOWN_S = 5.0
@@ -37,13 +38,14 @@ async def serve_app(
     port: int,
     *,
     on_listening: Callable[[str], None] = lambda url: None,
+    warm: Callable[[], None] = lambda: None,
     on_stopping: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """
     Serve *app* until SIGINT or SIGTERM, then close it and return; a second signal ends the process at once.
 
-    *on_listening* gets the base URL, with the real port where *port* is 0; *on_stopping* is awaited while still
-    serving.
+    *on_listening* gets the base URL, with the real port where *port* is 0. *warm* imports what the first requests would
+    import, in a thread, while serving. *on_stopping* is awaited while still serving.
 
     Raises:
         ListenError: the address cannot be used; the message names it.
@@ -56,10 +58,9 @@ async def serve_app(
         await _start(site, host, port)
         _watch_signals(stop)
         on_listening(_url(runner, host))
-        _spare_collections()
-        trimming = asyncio.get_running_loop().create_task(_trim_memory())
+        caring = asyncio.get_running_loop().create_task(_care_for_memory(warm))
         await stop.wait()
-        trimming.cancel()
+        caring.cancel()
         if on_stopping is not None:
             await on_stopping()
     finally:
@@ -73,6 +74,16 @@ async def _start(site: web.TCPSite, host: str, port: int) -> None:
         busy = error.errno == errno.EADDRINUSE
         reason = "is in use; stop what runs there or choose another --port" if busy else f"cannot be used ({error})"
         raise ListenError(f"{_address(host, port)} {reason}.") from None
+
+
+async def _care_for_memory(warm: Callable[[], None]) -> None:
+    try:
+        await asyncio.to_thread(warm)
+    except Exception as error:
+        # Whoever needs it will say so.
+        log.warning("what the first requests need cannot be imported: %r", error)
+    _spare_collections()
+    await _trim_memory()
 
 
 def _spare_collections() -> None:
@@ -111,8 +122,10 @@ def _watch_signals(stop: asyncio.Event) -> None:
             signal.raise_signal(signal.SIGTERM)
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, end)
+    # Where loops know no signals (Windows), Ctrl-C ends the program.
+    with contextlib.suppress(NotImplementedError):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, end)
 
 
 def _url(runner: web.AppRunner, host: str) -> str:

@@ -52,10 +52,6 @@ def at_most(bound: float) -> Bound:
     return lambda row, _: Verdict(f"≤ {bound:g}", row.value <= bound)
 
 
-def at_least(bound: float) -> Bound:
-    return lambda row, _: Verdict(f"harness ≥ {bound:g}", row.value >= bound)
-
-
 def share_of(other: str, share: float) -> Bound:
     """
     The ratio is at least that share of the ratio of another row.
@@ -111,7 +107,6 @@ BOUNDS: dict[str, Bound] = {
     "result_to_delta": ratio_at_most(2.0),
     "turns_per_s_32": ratio_at_least(0.40, 0.60),
     "turns_per_s_256": share_of("turns_per_s_32", 0.9),
-    "turns_256_to_32": at_least(0.9),
     "event_followers_many": ratio_at_most(1.5),
     "event_follower_further": at_most(15),
     "memory_idle_total": at_most(200),

@@ -11,7 +11,7 @@ How frames come depends on the path:
   who reads finds several at once.
 - Below ``/burst/v1`` all are written at once.
 - Below ``/paced/v1`` each is written by itself, streams by turns, `FRAME_S` after one another, as models send their
-  tokens, and a stream's next one no sooner than `PACE_S`.
+  tokens, and a stream's next one about `PACE_S` later at the soonest.
 - Below ``/burst/long`` and ``/paced/long`` the answer is always text, of `LONG` pieces, in both dialects.
 - Below ``/step/v1`` the answer is always text, its next piece comes when ``POST /step`` asks for it and its end when
   ``POST /end`` does: so whoever measures sees each event alone, and waits for no timer.

@@ -2,15 +2,15 @@
 Turns with a call of the client's: how long one takes, how many a second, what one costs.
 
 How the frames of the model come decides what a turn costs, in the proxy as in the harness: what is read at once is
-handled at once. For rates and costs each comes by itself, as models send them (``paced``), unless a row says otherwise.
-With many sessions a server that is busy reads late, and then finds several. Latency is taken with frames back to back,
-since that of a paced turn would be the pace.
+handled at once. For rates and costs each comes by itself, as models send them (``paced``), unless a row says otherwise:
+at a rate that all streams share, so that it is the same with many streams and with few, and keeps each server busy.
+Latency is taken with frames back to back, since that of a paced turn would be the pace.
 """
 
 import contextlib
 import gc
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 import attrs
@@ -92,21 +92,7 @@ def measure_throughput(rig: Rig, plan: Plan) -> list[Row]:
     other.baseline = costs[PACED].baseline
     many = [busy[load] for load in loads if load.places > 1]
     shown = [rates[load] for load in loads if load.name != "1_paced"]
-    return [*shown, *compare_rates(rates.values()), *costs.values(), other, *many]
-
-
-def compare_rates(rates: Iterable[Row]) -> list[Row]:
-    """
-    How each server's own rate changes from 32 sessions to 256.
-    """
-    found = {row.name: row for row in rates}
-    few, many = found.get("turns_per_s_32"), found.get("turns_per_s_256")
-    if few is None or many is None:
-        return []
-    row = Row("turns_256_to_32", "turns a second with 256 sessions to those with 32", "×")
-    row.harness = [more / less for more, less in zip(many.harness, few.harness, strict=True)]
-    row.baseline = [more / less for more, less in zip(many.baseline, few.baseline, strict=True)]
-    return [row]
+    return [*shown, *costs.values(), other, *many]
 
 
 def play_load(server: Server, target: Target, load: Load, turns: int) -> tuple[float, float, float]:

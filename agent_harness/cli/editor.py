@@ -2,9 +2,8 @@
 The line editor with history that messages are typed in where the extra ``cli`` is installed.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.enums import DEFAULT_BUFFER
@@ -13,17 +12,9 @@ from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
 
+from agent_harness.cli.keyboard import Interrupts
+
 __all__ = ["LineEditor"]
-
-
-class Signals(Protocol):
-    """
-    See `agent_harness.cli.keyboard.Interrupts`.
-    """
-
-    def heard_by(self, listener: Callable[[], None]) -> AbstractContextManager[None]: ...
-
-    def put_off(self) -> None: ...
 
 
 class LineEditor:
@@ -32,7 +23,7 @@ class LineEditor:
     or giving it back; either way it ends the line that is typed, and once Enter was pressed it is for what comes next.
     """
 
-    def __init__(self, interrupts: Signals) -> None:
+    def __init__(self, interrupts: Interrupts) -> None:
         bindings = KeyBindings()
         bindings.add("c-c", filter=has_focus(DEFAULT_BUFFER))(lambda _: self._stop())
         self._session: PromptSession[str] = PromptSession(key_bindings=bindings)

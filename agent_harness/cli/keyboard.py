@@ -8,9 +8,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from agent_harness.cli.terminal import Screen, is_plain
+
+if TYPE_CHECKING:
+    from agent_harness.cli.editor import LineEditor
 
 __all__ = ["Interrupts", "Keyboard", "Stopped"]
 
@@ -76,7 +79,8 @@ class Keyboard:
         # Two readers of one terminal would take each other's input.
         self._reading = asyncio.Lock()
         self.is_terminal = sys.stdin.isatty()
-        self._editor: Any = _make_editor(interrupts) if self.is_terminal and not is_plain(sys.stdout) else None
+        fancy = self.is_terminal and not is_plain(sys.stdout)
+        self._editor = _make_editor(interrupts) if fancy else None
 
     async def read_message(self, prompt: str) -> str | None:
         """
@@ -90,8 +94,7 @@ class Keyboard:
             if self._editor is None:
                 return await self._read_heard(prompt if self.is_terminal else "")
             try:
-                said: str | None = await self._editor.read(prompt)
-                return said
+                return await self._editor.read(prompt)
             except KeyboardInterrupt:
                 raise Stopped from None
 
@@ -179,7 +182,7 @@ class Keyboard:
             pass
 
 
-def _make_editor(interrupts: Interrupts) -> Any:
+def _make_editor(interrupts: Interrupts) -> "LineEditor | None":
     """
     A `LineEditor`, or None if prompt_toolkit is not installed.
     """

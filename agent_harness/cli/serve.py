@@ -94,7 +94,6 @@ async def _serve(config: Path | None, demo: bool, flags: dict[str, Any]) -> None
     settings = load(config, flags)
     access = make_access(settings)
     async with open_demo_harness(settings) if demo else open_harness(settings) as harness:
-        warming: list[asyncio.Task[None]] = []
 
         def announce(url: str) -> None:
             # What really runs, not what was asked for.
@@ -102,10 +101,15 @@ async def _serve(config: Path | None, demo: bool, flags: dict[str, Any]) -> None
             click.echo(f"agent-harness listens on {url}{' with the demo model' if demo else ''}{loop}")
             if not demo:
                 _warn_of_missing_keys(settings)
-                warming.append(asyncio.create_task(asyncio.to_thread(load_adapters, settings)))
 
-        app = make_app(harness, access)
-        await serve_app(app, settings.host, settings.port, on_listening=announce, on_stopping=harness.drain)
+        await serve_app(
+            make_app(harness, access),
+            settings.host,
+            settings.port,
+            on_listening=announce,
+            warm=lambda: None if demo else load_adapters(settings),
+            on_stopping=harness.drain,
+        )
 
 
 def _warn_of_missing_keys(settings: "Settings") -> None:

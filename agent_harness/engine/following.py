@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from agent_harness.engine.feed import Follower, Published
+from agent_harness.engine.replies import Sent
+from agent_harness.engine.state import SessionState
 from agent_harness.protocol.events import TERMINAL_EVENTS, ResponseCreated, SessionStatus, event_response_id
 
-__all__ = ["Everything", "OneResponse", "Part", "UntilIdle", "read_part"]
+__all__ = ["Everything", "OneResponse", "Part", "UntilIdle", "follow_message", "read_part"]
 
 
 class Part(Protocol):
@@ -99,6 +101,24 @@ class OneResponse:
                 return chosen
         self.over = self._forgotten
         return chosen
+
+
+def follow_message(session: SessionState, sent: Sent) -> tuple[Follower, Part]:
+    """
+    Follow the response of a message that was just sent, or sent again, from before it took effect.
+
+    Raises:
+        NotFound: the session was deleted.
+        RateLimited: too many follow it.
+    """
+    turn = session.transcript.turns[sent.response_id]
+    kept = (published.event for published in session.feed.kept())
+    # Since a restart, say.
+    forgotten = turn.completed_at is not None and not any(
+        isinstance(event, TERMINAL_EVENTS) and event.response.id == turn.id for event in kept
+    )
+    follower = session.follow(sent=sent)
+    return follower, OneResponse(turn.id, turn.status == "in_progress", forgotten)
 
 
 async def read_part(follower: Follower, part: Part) -> AsyncIterator[list[Published]]:

@@ -113,14 +113,14 @@ class Harness:
     async def _restore(self, journal: Journal) -> None:
         try:
             sessions, answers = await journal.load()
+            made = [make_session(self, stored, self._shared.find(stored.agent.agent)) for stored in sessions]
+            for session, told in made:
+                self._sessions[session.id] = session
+                self.watch.session_opened(session, restored=True)
+                session.resume(told)
         except BaseException:
             await self.aclose()
             raise
-        for stored in sessions:
-            session, told = make_session(self, stored, self._shared.find(stored.agent.agent))
-            self._sessions[stored.id] = session
-            self.watch.session_opened(session, restored=True)
-            session.resume(told)
         for answer in answers:
             if not answer.session_id or answer.session_id in self._sessions:
                 self.answers.append(answer)

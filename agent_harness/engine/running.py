@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from agent_harness.engine.following import OneResponse, read_part
-from agent_harness.errors import Conflict, NotFound
+from agent_harness.engine.following import follow_message, read_part
+from agent_harness.errors import Conflict, NotFound, Unavailable
 from agent_harness.functions import Functions
 from agent_harness.protocol.commands import Delivery, SendMessage
 from agent_harness.protocol.events import Event, OutputItemDone
@@ -40,11 +40,10 @@ async def run_message(
     command = read_events(body | {"tools": functions.definitions} if functions.definitions else body)
     assert isinstance(command, SendMessage)
     sent = session.send(command)
-    follower = session.follow(sent=sent)
-    begun = sent.queued and session.transcript.current == sent.response_id
+    follower, part = follow_message(session, sent)
     answering: set[asyncio.Task[None]] = set()
     try:
-        async for batch in read_part(follower, OneResponse(sent.response_id, begun)):
+        async for batch in read_part(follower, part):
             for published in batch:
                 if published.seq <= sent.seq:
                     continue
@@ -76,6 +75,7 @@ async def _answer(session: "Session", functions: Functions, call: FunctionCall) 
     output = await functions.run(call.call_id, call.name, call.arguments)
     try:
         session.submit_all([output], ["call_id"])
-    except (Conflict, NotFound):
-        # Somebody else answered it, or it was closed meanwhile. What was kept first stands.
+    except (Conflict, NotFound, Unavailable):
+        # Somebody else answered it, or it was closed meanwhile, and what was kept first stands; or the session is left
+        # for the next start, which asks for the result again.
         pass

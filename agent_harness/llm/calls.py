@@ -39,7 +39,7 @@ arguments, so that the model hears of it; with neither it is no call at all and 
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -160,11 +160,11 @@ class CallAssembler:
     Makes an answer's calls of ``tool_calls`` deltas; see the module for the rules.
 
     Args:
-        take_index: gives the next index of the answer; the answer's other items take theirs from it too.
+        indexes: gives the next index of the answer; the answer's other items take theirs from it too.
     """
 
-    def __init__(self, take_index: Callable[[], int]) -> None:
-        self._take_index = take_index
+    def __init__(self, indexes: Iterator[int]) -> None:
+        self._indexes = indexes
         self._calls: list[_Call] = []
 
     def feed(self, value: object) -> list[Delta]:
@@ -277,7 +277,7 @@ class CallAssembler:
         self._add_one(call, deltas)
 
     def _add_one(self, call: _Call, deltas: list[Delta]) -> None:
-        call.index = self._take_index()
+        call.index = next(self._indexes)
         deltas.append(ItemAdded(call.index, "function_call", clean_text(call.id), clean_text(call.name)))
 
     def _tell(self, call: _Call, deltas: list[Delta]) -> None:

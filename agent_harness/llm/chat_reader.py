@@ -17,6 +17,7 @@ Beside the tool calls (see `calls`):
   given and ends with arguments that are no JSON object is one cut by length.
 """
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -65,8 +66,8 @@ class AnswerReader:
         self._seen = False
         self._finish = ""
         self.failure: UpstreamError | None = None
-        self._next_index = 0
-        self._calls = CallAssembler(self._take_index)
+        self._indexes = itertools.count()
+        self._calls = CallAssembler(self._indexes)
         self._has_tool_calls = False
         self._message: int | None = None
         self._held: dict[str, list[str]] = {"text": [], "refusal": []}
@@ -127,11 +128,6 @@ class AnswerReader:
         indexes = [index for index in (self._message, self._reasoning, *calls) if index is not None]
         return [ItemDone(index, hidden=hidden if index == holder else None) for index in sorted(indexes)]
 
-    def _take_index(self) -> int:
-        index = self._next_index
-        self._next_index += 1
-        return index
-
     def _read_usage(self, holder: Mapping[str, Any]) -> None:
         given = holder.get("usage")
         if isinstance(given, dict) and given:
@@ -143,7 +139,8 @@ class AnswerReader:
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             # A server that does not stream sends the whole message in one chunk; others repeat it at the end.
-            delta = choice.get("message") if self._next_index == 0 else None
+            begun = self._message is not None or self._reasoning is not None or self._calls.indexes()
+            delta = None if begun else choice.get("message")
         if isinstance(delta, dict):
             self._read_delta(delta, deltas)
         self._read_usage(choice)  # Moonshot's place for it
@@ -194,7 +191,7 @@ class AnswerReader:
                 return
             text = "".join(held)
             if self._message is None:
-                self._message = self._take_index()
+                self._message = next(self._indexes)
                 deltas.append(ItemAdded(self._message, "message"))
             self._parts[kind] = len(self._parts)
         assert self._message is not None
@@ -211,7 +208,7 @@ class AnswerReader:
             if text.isspace():
                 return
             text = "".join(self._thoughts)
-            self._reasoning = self._take_index()
+            self._reasoning = next(self._indexes)
             deltas.append(ItemAdded(self._reasoning, "reasoning"))
         deltas.append(SummaryDelta(self._reasoning, text))
 

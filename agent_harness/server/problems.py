@@ -56,6 +56,8 @@ async def answer_problems(
     except web.HTTPException as error:
         if error.status < 400:
             raise
+        if error.status >= 500:
+            return _fail(request)
         answer = _refuse(_translate(error, request), request)
         if "Allow" in error.headers:
             answer.headers["Allow"] = error.headers["Allow"]
@@ -64,14 +66,19 @@ async def answer_problems(
     except (web.RequestPayloadError, HttpProcessingError):
         problem = InvalidRequest("The body could not be read to its end.", code="invalid_json")
         return _refuse(problem, request)
-    except ConnectionError:
-        if request.transport is not None:
-            raise
-        # The client left in the middle of its body. Nobody reads this, and aiohttp would log an error of ours.
-        return _refuse(InvalidRequest("The body broke off.", code="invalid_json"), request)
-    except Exception:
-        REFUSALS.exception(Line("request failed", status=500, method=request.method, route=route_of(request)))
-        return answer_problem(InternalError("The server made a mistake; its log has the details."), request)
+    except Exception as error:
+        if isinstance(error, ConnectionError) and request.transport is None:
+            # The client left in the middle of its body. Nobody reads this, and an error of ours it is not.
+            return _refuse(InvalidRequest("The body broke off.", code="invalid_json"), request)
+        return _fail(request)
+
+
+def _fail(request: web.Request) -> web.Response:
+    """
+    The answer to an error of ours, whose traceback goes into the log.
+    """
+    REFUSALS.exception(Line("request failed", status=500, method=request.method, route=route_of(request)))
+    return answer_problem(InternalError("The server made a mistake; its log has the details."), request)
 
 
 def _refuse(error: RequestError, request: web.Request) -> web.Response:
@@ -95,6 +102,4 @@ def _translate(error: web.HTTPException, request: web.Request) -> RequestError:
     if error.status == 413:
         limit = request.client_max_size
         return RequestTooLarge(f"The body is over the limit of {limit:,} bytes. Nothing was changed.")
-    if error.status < 500:
-        return InvalidRequest(error.reason or "The request cannot be used.")
-    return InternalError("The server made a mistake; its log has the details.")
+    return InvalidRequest(f"This request cannot be used: {error.reason or error.status}.")

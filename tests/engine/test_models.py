@@ -160,7 +160,7 @@ async def test_a_model_that_swallows_cancellation_writes_nothing_after_the_inter
         yield TextDelta(0, "before")
         for _ in range(swallows):
             try:
-                await asyncio.sleep(30)
+                await asyncio.Event().wait()
             except asyncio.CancelledError:
                 left.set()
                 break
@@ -190,7 +190,7 @@ async def test_a_model_that_swallows_cancellation_and_ends_well_ends_no_other_tu
     async def stubborn(request: Request) -> AsyncIterator[Any]:
         yield ItemAdded(0, "function_call", "c1", "look")
         try:
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             await gate.wait()
         yield ItemDone(0, arguments="{}")

@@ -3,12 +3,15 @@ A message run in process, with Python functions as tools.
 """
 
 import asyncio
+import gc
 
 import pytest
 
 from agent_harness.engine.harness import Harness
 from agent_harness.errors import ModelError, RequestError
 from agent_harness.llm.scripted import ScriptedModel, call, say
+from agent_harness.store.memory import MemoryStore
+from tests.engine.rig import ticks
 
 WAIT_S = 5.0
 
@@ -115,6 +118,29 @@ async def test_leaving_a_run_early_cancels_its_functions_and_leaves_the_call_ope
             await run.aclose()
             await cancelled.wait()
         assert session.status == "waiting"
+
+
+async def test_a_function_that_ends_while_the_session_is_left_for_the_next_start_ends_quietly() -> None:
+    gate, told = asyncio.Event(), []
+
+    async def look() -> str:
+        await gate.wait()
+        return "late"
+
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    async with Harness({"default": ScriptedModel([call("look", "{}", "c1")])}, store=MemoryStore()) as harness:
+        session = await harness.create_session()
+        run = session.run("hi", tools=[look])
+        async with asyncio.timeout(WAIT_S):
+            async for event in run:
+                if event.type == "session.status" and event.status == "waiting":
+                    break
+        session.suspend()
+        gate.set()
+        await ticks(5)
+        await run.aclose()
+    gc.collect()
+    assert not told
 
 
 async def test_a_failed_turn_is_an_event_and_a_refused_message_an_exception() -> None:

@@ -16,9 +16,10 @@ import pytest
 from agent_harness.engine.harness import Harness
 from agent_harness.llm.base import Delta, ItemAdded, Request
 from agent_harness.protocol.requests import read_events
+from agent_harness.testing.strict import Dialect
 from tests.engine.rig import ticks
 from tests.llm.raw_upstream import Answer
-from tests.load.rig import CALL, Site, open_site, record, say
+from tests.load.rig import CALL, DIALECTS, Site, open_site, record, say
 from tests.support import Stream, user
 
 TIMES = 5
@@ -54,8 +55,9 @@ def name_ours(one: object) -> str | None:
     return kind.__qualname__ if kind.__module__.startswith("agent_harness") else None
 
 
-async def test_a_turn_leaves_nothing() -> None:
-    async with open_site("responses", *[record("responses", CALL), say("responses", 20)] * 12) as site:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_turn_leaves_nothing(dialect: Dialect) -> None:
+    async with open_site(dialect, *[record(dialect, CALL), say(dialect, 20)] * 12) as site:
         await site.play()
         await site.play()
         with counting_garbage() as ours:
@@ -117,25 +119,27 @@ async def test_a_refusal_leaves_nothing(method: str, path: str, body: object, st
     assert not ours
 
 
-def break_off(text: Answer) -> Answer:
-    return Answer(text.pieces, end="reset")
+def reset(text: Answer, share: float = 1.0) -> Answer:
+    (data,) = text.pieces
+    return Answer((data[: int(share * len(data))],), end="reset")
 
 
-FAILURES: dict[str, tuple[Callable[[], list[Answer]], str]] = {
-    "reset inside the answer": (lambda: [break_off(say("responses", 2))], "completed"),
-    "reset before the end": (lambda: [Answer((say("responses", 2).pieces[0][:-200],), end="reset")], "failed"),
-    "no answer": (lambda: [Answer(end="drop")], "failed"),
-    "one that may pass": (lambda: [Answer((b"{}",), status=500), say("responses", 2)] * 20, "completed"),
-    "one that does not": (lambda: [Answer((b"{}",), status=503)], "failed"),
-    "refused": (lambda: [Answer((b'{"error": {"message": "no"}}',), status=400)], "failed"),
-    "no events": (lambda: [Answer((b"data: nonsense\n\n",))], "failed"),
+FAILURES: dict[str, tuple[Callable[[Dialect], list[Answer]], str]] = {
+    "a reset behind the end": (lambda dialect: [reset(say(dialect, 2))], "completed"),
+    "a reset inside the answer": (lambda dialect: [reset(say(dialect, 2), 0.5)], "failed"),
+    "no answer": (lambda _: [Answer(end="drop")], "failed"),
+    "one that passes": (lambda dialect: [Answer((b"{}",), status=500), say(dialect, 2)] * 20, "completed"),
+    "one that does not": (lambda _: [Answer((b"{}",), status=503)], "failed"),
+    "a refusal": (lambda _: [Answer((b'{"error": {"message": "no"}}',), status=400)], "failed"),
+    "nonsense": (lambda _: [Answer((b"data: nonsense\n\n",))], "failed"),
 }
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", FAILURES)
-async def test_a_failure_of_the_model_server_leaves_nothing(name: str) -> None:
+async def test_a_failure_of_the_model_server_leaves_nothing(name: str, dialect: Dialect) -> None:
     make, outcome = FAILURES[name]
-    async with open_site("responses", *make(), retry_base_s=0.001) as site:
+    async with open_site(dialect, *make(dialect), retry_base_s=0.001) as site:
         await site.say()
         with counting_garbage() as ours:
             for _ in range(TIMES):

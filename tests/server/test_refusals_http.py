@@ -8,6 +8,7 @@ import json
 import logging
 
 import pytest
+from aiohttp import web
 
 from agent_harness.config import Limits
 from agent_harness.engine.harness import Harness
@@ -296,18 +297,21 @@ async def test_a_server_that_shuts_down_takes_no_new_sessions(aiohttp_client):
     await api.refused("POST", "/v1/sessions", json={}, status=503, code="shutting_down")
 
 
-async def test_a_fault_of_the_server_is_logged_and_told_without_its_traceback(serve, caplog):
+@pytest.mark.parametrize("fault", [ZeroDivisionError, ConnectionResetError, web.HTTPBadGateway])
+async def test_a_fault_of_the_server_is_logged_and_told_without_its_traceback(serve, caplog, fault):
     class Broken:
         default_model = "broken"
 
         def body(self, request):
-            raise ZeroDivisionError("secret detail")
+            raise fault(text="secret detail") if fault is web.HTTPBadGateway else fault("secret detail")
 
     api = await serve(models={"broken": Broken()})
     talk = Talk(api, (await api.create(agent={"provider": "broken"}))["id"])
     error = await api.refused("GET", f"{talk.path}/request", status=500, code="internal_error")
     assert "secret" not in error["message"]
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    assert "secret detail" in caplog.text or fault is web.HTTPBadGateway
+    assert "Traceback" in caplog.text
 
 
 async def test_a_client_that_stops_in_the_middle_of_its_body_leaves_no_trace(serve, caplog):

@@ -12,7 +12,7 @@ from openai._streaming import SSEDecoder
 
 from agent_harness.llm.base import ItemAdded, ItemDone, TextDelta
 from agent_harness.llm.scripted import Step, call, say
-from agent_harness.server.stream import _TIMED
+from agent_harness.server.event_stream import _TIMED
 from tests.support import DONE, TOOL, WAIT_S, Api, Talk, heard, strict_json, types
 
 PING = b": ping\n"
@@ -62,6 +62,26 @@ async def test_a_ping_is_one_comment_line_without_a_blank_line(serve):
     body = await raw.until(b"session.updated")
     assert re.sub(rb"(?m)^: ping\n", b"", body).count(b"\n\n") == body.count(b"\n\n") == 2
     assert b"\r" not in body
+    raw.close()
+
+
+async def test_a_stream_that_breaks_by_a_fault_of_the_server_is_cut_and_logged(serve, monkeypatch, caplog):
+    api = await serve(say("hi"))
+    talk = Talk(api, (await api.create())["id"])
+
+    def fail(*_):
+        raise ZeroDivisionError
+
+    raw = await Raw.open(api, f"{talk.path}/stream")
+    await raw.chunk()
+    monkeypatch.setattr("agent_harness.engine.following.Everything.choose", fail)
+    await talk.send()
+    async with asyncio.timeout(WAIT_S):
+        # Neither the body's last chunk nor a second head.
+        assert await raw.reader.read() == b""
+    assert "a stream broke" in caplog.text and "ZeroDivisionError" in caplog.text
+    monkeypatch.undo()
+    assert types(await (await talk.follow(after=0, until="idle")).rest())[-2:] == ["session.status idle", DONE]
     raw.close()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import pytest
 
-from agent_harness.engine import journal
+from agent_harness.engine import journal, restoring
 from agent_harness.engine.ledger import RESERVED
 from agent_harness.engine.session import Session
 from agent_harness.errors import Conflict, Unavailable
@@ -238,6 +238,35 @@ async def test_draining_waits_for_a_model_and_not_for_a_client() -> None:
         async with asyncio.timeout(WAIT_S):
             await harness.drain()
         assert (parked.status, running.status) == ("waiting", "waiting")
+
+
+@pytest.mark.parametrize("step", ["make_session", "Session.resume"])
+async def test_a_start_that_fails_at_one_session_leaves_none_running(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    async with open_harness(store) as harness:
+        for session in [await harness.create_session() for _ in range(2)]:
+            send(session, "two")
+            await until(session, "waiting")
+    real: Any = getattr(restoring, step) if step == "make_session" else Session.resume
+    count = 0
+
+    def fail_at_the_second(*given: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise ZeroDivisionError
+        return real(*given)
+
+    monkeypatch.setattr(f"agent_harness.engine.harness.{step}", fail_at_the_second)
+    harness = open_harness(store)
+    with pytest.raises(ZeroDivisionError):
+        await harness.restore()
+    assert (harness.closed, len(harness), harness.running_turns) == (True, 0, 0)
+    monkeypatch.undo()
+    async with open_harness(store) as harness:
+        assert [session.status for session in harness.sessions()] == ["waiting"] * 2
 
 
 async def test_deleted_sessions_stay_away_and_dropped_messages_too() -> None:
