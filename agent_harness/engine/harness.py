@@ -222,12 +222,13 @@ class Harness:
             RateLimited: there are too many sessions.
             Unavailable: the harness is closed.
         """
-        self._check_room()
+        self._check_open()
         agent = self._shared.find(command.agent) if command.agent_id is None else self.find_agent(command.agent_id)
         if len(command.items) > self.limits.items:
             raise RateLimited(
                 f"A session holds at most {self.limits.items:,} items.", code="session_full", param="items"
             )
+        self._check_room()
         transcript = seed_transcript(command.items, int(time.time()))
         return self._add(Session(self, agent, dict(command.metadata), transcript, make_id(self._id_prefix)))
 
@@ -268,12 +269,13 @@ class Harness:
             RateLimited: there are too many sessions.
             Unavailable: the harness is closed.
         """
-        self._check_room()
+        self._check_open()
         try:
             items = copy_items(source.transcript, command.up_to_item_id)
         except KeyError:
             message = "No settled item of this session has that id."
             raise NotFound(message, code="unknown_item", param="up_to_item_id") from None
+        self._check_room()
         transcript = seed_transcript(items, int(time.time()))
         return self._add(Session(self, source.agent, dict(source.metadata), transcript, make_id(self._id_prefix)))
 
@@ -328,11 +330,13 @@ class Harness:
             if close is not None:
                 await close()
 
-    def _check_room(self) -> None:
+    def _check_open(self) -> None:
         if self.journal is not None and (self._restoring is None or not self._restoring.done()):
             raise RuntimeError("a harness with a store is opened with `async with`, or by restore()")
         if self.closed or self.draining:
             raise Unavailable("The server is shutting down; try another, or again later.", code="shutting_down")
+
+    def _check_room(self) -> None:
         if len(self._sessions) >= self.limits.sessions:
             raise RateLimited(
                 f"There are {len(self._sessions)} sessions, the most this server holds. Delete some first.",

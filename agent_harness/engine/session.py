@@ -74,10 +74,6 @@ class Session(SessionState):
         self.check_open()
         if self.host.draining:
             raise Unavailable("The server is shutting down and takes no messages; results are still taken.")
-        if self.is_full():
-            raise RateLimited(
-                "This session holds as much as one may. Fork it up to an item, or begin a new one.", code="session_full"
-            )
         running = self.transcript.current
         steer = running is not None and command.delivery == "steer"
         self._check_tools(command, steer)
@@ -85,6 +81,10 @@ class Session(SessionState):
             raise Conflict(
                 f"Turn {running} is running. Wait for its end, interrupt it, or send with delivery queue or steer.",
                 code="turn_in_progress",
+            )
+        if self.is_full():
+            raise RateLimited(
+                "This session holds as much as one may. Fork it up to an item, or begin a new one.", code="session_full"
             )
         if running is not None and len(self.transcript.waiting) >= self.host.limits.queued_messages:
             raise RateLimited(
@@ -143,7 +143,7 @@ class Session(SessionState):
             Conflict: another result was taken, or the call was closed.
         """
         self.check_open()
-        repeated = [find_repeated(self.transcript, data, param) for data, param in zip(results, params, strict=True)]
+        repeated = find_repeated(self.transcript, results, params)
         seq, told, answers = self.feed.seq, [], []
         for data, existing in zip(results, repeated, strict=True):
             output = existing or _make_output(data, self.transcript.current)

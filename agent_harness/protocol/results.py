@@ -2,6 +2,8 @@
 Whether a posted result may be taken.
 """
 
+from collections.abc import Sequence
+
 from agent_harness.errors import Conflict, NotFound
 from agent_harness.protocol.commands import OutputData
 from agent_harness.protocol.items import FunctionCallOutput
@@ -10,22 +12,29 @@ from agent_harness.protocol.transcript import Transcript
 __all__ = ["find_repeated"]
 
 
-def find_repeated(transcript: Transcript, data: OutputData, param: str) -> FunctionCallOutput | None:
+def find_repeated(
+    transcript: Transcript, results: Sequence[OutputData], params: Sequence[str]
+) -> list[FunctionCallOutput | None]:
     """
-    The output that *data* repeats, or None if its call is open and takes it. *param* is its path in the body.
+    The outputs that *results* repeat, None for those whose call is open and takes it. *params* are their paths in the
+    body.
 
     Raises:
         NotFound: no such call was announced (``unknown_call``).
         Conflict: another result was taken, or the call was closed without one.
     """
+    for data, param in zip(results, params, strict=True):
+        if data.call_id not in transcript.open_calls and data.call_id not in transcript.outputs:
+            names = ", ".join(transcript.open_calls) or "none"
+            message = f"No call {data.call_id[:80]!r} was announced in this session; open calls: {names}."
+            raise NotFound(message, code="unknown_call", param=param)
+    return [_find_repeated(transcript, data, param) for data, param in zip(results, params, strict=True)]
+
+
+def _find_repeated(transcript: Transcript, data: OutputData, param: str) -> FunctionCallOutput | None:
     if data.call_id in transcript.open_calls:
         return None
-    existing = transcript.outputs.get(data.call_id)
-    if existing is None:
-        names = ", ".join(transcript.open_calls) or "none"
-        message = f"No call {data.call_id[:80]!r} was announced in this session; open calls: {names}."
-        raise NotFound(message, code="unknown_call", param=param)
-    closed_by = transcript.calls[data.call_id].closed_by
+    existing, closed_by = transcript.outputs[data.call_id], transcript.calls[data.call_id].closed_by
     if closed_by != "client":
         raise Conflict(
             f"Call {data.call_id} was closed by the {closed_by} before this result came; the result was not taken.",

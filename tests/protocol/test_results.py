@@ -9,14 +9,22 @@ from typing import Any
 import pytest
 
 from agent_harness.errors import Conflict, NotFound
+from agent_harness.protocol import results
 from agent_harness.protocol.commands import OutputData
 from agent_harness.protocol.drafts import Draft
 from agent_harness.protocol.items import FunctionCallOutput, InputText, Message
-from agent_harness.protocol.results import find_repeated
 from agent_harness.protocol.transcript import ClosedBy, Transcript
 from agent_harness.protocol.turns import Turn
 
 PARAM = "events[1].data.call_id"
+
+
+def find_repeated(transcript: Transcript, data: OutputData) -> FunctionCallOutput | None:
+    """
+    Of a single result.
+    """
+    (found,) = results.find_repeated(transcript, [data], [PARAM])
+    return found
 
 
 def make_output(call_id: str, output: Any = "42", *, is_error: bool = False) -> FunctionCallOutput:
@@ -46,15 +54,15 @@ def close(transcript: Transcript, by: ClosedBy = "client", **more: Any) -> Funct
 
 
 def test_open_call_takes_any_result() -> None:
-    assert find_repeated(make_transcript(), OutputData(call_id="open", output="42"), PARAM) is None
-    assert find_repeated(make_transcript(), OutputData(call_id="open", output="", is_error=True), PARAM) is None
+    assert find_repeated(make_transcript(), OutputData(call_id="open", output="42")) is None
+    assert find_repeated(make_transcript(), OutputData(call_id="open", output="", is_error=True)) is None
 
 
 @pytest.mark.parametrize("call_id", ["never", "", "cut", "x" * 1000])
 def test_call_that_was_never_announced_is_unknown_and_the_open_ones_are_named(call_id: str) -> None:
     """B140."""
     with pytest.raises(NotFound) as caught:
-        find_repeated(make_transcript(), OutputData(call_id=call_id, output="42"), PARAM)
+        find_repeated(make_transcript(), OutputData(call_id=call_id, output="42"))
 
     assert (caught.value.code, caught.value.param) == ("unknown_call", PARAM)
     assert "open, done" in caught.value.message
@@ -70,7 +78,7 @@ def test_call_still_being_written_is_unknown() -> None:
     transcript.begin_item(0, draft)
 
     with pytest.raises(NotFound, match="open calls: none"):
-        find_repeated(transcript, OutputData(call_id="c", output="42"), PARAM)
+        find_repeated(transcript, OutputData(call_id="c", output="42"))
 
 
 @pytest.mark.parametrize("output", ["42", "", (InputText("a"), InputText("b"))])
@@ -80,7 +88,7 @@ def test_same_result_again_is_a_repeat(output: Any, is_error: bool) -> None:
     transcript = make_transcript()
     kept = close(transcript, output=output, is_error=is_error)
 
-    assert find_repeated(transcript, OutputData(call_id="done", output=output, is_error=is_error), PARAM) is kept
+    assert find_repeated(transcript, OutputData(call_id="done", output=output, is_error=is_error)) is kept
 
 
 def test_null_is_the_same_as_the_empty_text() -> None:
@@ -88,7 +96,7 @@ def test_null_is_the_same_as_the_empty_text() -> None:
     transcript = make_transcript()
     kept = close(transcript, output="")
 
-    assert find_repeated(transcript, OutputData(call_id="done", output=None), PARAM) is kept
+    assert find_repeated(transcript, OutputData(call_id="done", output=None)) is kept
 
 
 @pytest.mark.parametrize(
@@ -100,7 +108,7 @@ def test_another_result_is_refused_and_the_first_stands(output: Any, is_error: b
     close(transcript)
 
     with pytest.raises(Conflict) as caught:
-        find_repeated(transcript, OutputData(call_id="done", output=output, is_error=is_error), PARAM)
+        find_repeated(transcript, OutputData(call_id="done", output=output, is_error=is_error))
 
     assert (caught.value.status, caught.value.code) == (409, "call_already_answered")
     assert (caught.value.param, caught.value.extra) == (PARAM, {})
@@ -114,7 +122,7 @@ def test_result_after_another_close_is_refused_and_says_by_whom(by: ClosedBy, ou
     close(transcript, by)
 
     with pytest.raises(Conflict) as caught:
-        find_repeated(transcript, OutputData(call_id="done", output=output), PARAM)
+        find_repeated(transcript, OutputData(call_id="done", output=output))
 
     assert (caught.value.status, caught.value.code, caught.value.param) == (409, "call_closed", PARAM)
     assert caught.value.to_wire()["error"]["closed_by"] == by

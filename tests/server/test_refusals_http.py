@@ -278,6 +278,42 @@ async def test_a_conflict_comes_before_a_full_queue(serve):
     await talk.refused(user("x"), status=429, code="queue_full")
 
 
+async def test_what_is_wrong_with_a_request_and_a_conflict_come_before_a_full_session(serve):
+    api = await serve(call("look_up", "{}", "c1"), items=3)
+    talk = await api.open()
+    await talk.park()
+    await talk.send("fills it")
+    await talk.refused(user("x", delivery="reject"), status=409, code="turn_in_progress")
+    forced = user("x", tool_choice={"type": "function", "name": "nope"})
+    await talk.refused(forced, status=400, code="invalid_value", param="tool_choice")
+    await talk.refused(user("x"), status=429, code="session_full")
+
+
+async def test_an_unknown_call_comes_before_a_conflict_wherever_it_stands_in_a_batch(serve):
+    api = await serve(call("look_up", "{}", "c1"), say("done"))
+    talk = await api.open()
+    await talk.park()
+    await talk.result("c1", "teal")
+    batch = [
+        {"type": "function_call_output", "data": {"call_id": call_id, "output": "grey"}} for call_id in ("c1", "nope")
+    ]
+    for events, index in ((batch, 1), (batch[::-1], 0)):
+        param = f"events[{index}].data.call_id"
+        await talk.refused({"events": events}, status=404, code="unknown_call", param=param)
+    await talk.refused({"events": batch[:1]}, status=409, code="call_already_answered", param="events[0].data.call_id")
+
+
+async def test_what_is_not_found_comes_before_too_many_sessions(serve):
+    api = await serve(sessions=1)
+    session = await api.create()
+    await api.refused(
+        "POST", "/v1/sessions", json={"agent_id": "no"}, status=404, code="unknown_agent", param="agent_id"
+    )
+    fork = {"up_to_item_id": "no"}
+    path = f"/v1/sessions/{session['id']}/fork"
+    await api.refused("POST", path, json=fork, status=404, code="unknown_item", param="up_to_item_id")
+
+
 async def test_too_many_sessions_are_refused_on_create_and_fork_until_one_is_deleted(serve):
     api = await serve(sessions=2)
     first, _ = await api.create(), await api.create()
