@@ -276,7 +276,7 @@ async def test_a_client_that_gives_up_a_streamed_message_does_not_cancel_its_tur
 
 
 async def test_a_follower_that_reads_nothing_does_not_hold_up_delete_or_the_servers_end(serve, caplog, monkeypatch):
-    monkeypatch.setattr("agent_harness.server.stream.LAST_WORD_S", 0.05)
+    monkeypatch.setattr("agent_harness.server.event_stream.LAST_WORD_S", 0.05)
     api = await serve(say("x" * 9_000_000, "y" * 9_000_000))
     talk = Talk(api, (await api.create())["id"])
     deaf = [await dial(talk, "GET", f"{talk.path}/stream") for _ in range(2)]
