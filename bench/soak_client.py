@@ -5,6 +5,7 @@ The clients of the soak: each drives one session through its turns and holds the
 import asyncio
 import collections
 import io
+import itertools
 import random
 from collections.abc import Coroutine
 from typing import Any
@@ -63,9 +64,10 @@ class Client:
 
     # One life.
 
-    async def live(self, turns: int, think_s: float, stop: asyncio.Event) -> None:
+    async def live(self, until: float, think_s: float, stop: asyncio.Event) -> None:
         """
-        Play *turns* turns, fewer if *stop* is set, then check everything and delete the session.
+        Play turns until the event loop's time is *until*, or *stop* is set; then check everything and delete the
+        session.
         """
         followers: list[Follower] = []
         reading: list[asyncio.Task[None]] = []
@@ -78,12 +80,14 @@ class Client:
             self.tally.counts["sessions"] += 1
             followers = self._make_followers()
             reading = [asyncio.create_task(follower.read()) for follower in followers]
-            for number in range(turns):
-                if stop.is_set():
+            time = asyncio.get_running_loop().time
+            for number in itertools.count():
+                if stop.is_set() or time() >= until:
                     break
                 await self._play(draw_plan(self.rng, str(number)))
+                think = min(self.rng.random() * 2 * think_s, max(0.0, until - time()))
                 try:
-                    await asyncio.wait_for(stop.wait(), self.rng.random() * 2 * think_s)
+                    await asyncio.wait_for(stop.wait(), think)
                 except TimeoutError:
                     pass
             await self._finish(followers[0])

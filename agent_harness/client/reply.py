@@ -80,7 +80,7 @@ class Reply:
 
         Raises:
             RequestError: the message was refused, or the session is gone (NotFound).
-            ConnectionError: the server cannot be reached, or stopped before the turn ended.
+            ConnectionError: the server cannot be reached, or stopped before the turn ended and did not come back.
         """
         if self._turn is not None or self._left:
             raise StopAsyncIteration
@@ -95,7 +95,9 @@ class Reply:
             except StopAsyncIteration:
                 if self._left:
                     raise
-                raise ConnectionError("the server ended the stream before the turn ended") from None
+                # The server stops, and the turn goes on where it is started again with what it wrote down.
+                await stream.resume()
+                continue
             if isinstance(event, SessionGap):
                 self._bridge_gap()
                 return event

@@ -87,6 +87,16 @@ class EventStream:
         """
         self.close()
 
+    async def resume(self) -> None:
+        """
+        Go on behind an end that the server told: it stops, or starts again.
+
+        Raises:
+            ConnectionError: it has done so for long.
+        """
+        self._over = False
+        await self._retries.wait(Again(ConnectionError("the server ended the stream")))
+
     def close(self, failure: Exception | None = None) -> None:
         """
         Stop following, from anywhere; whoever waits for an event gets *failure*, or the end.

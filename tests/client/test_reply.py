@@ -4,15 +4,19 @@ Messages, the turns that answer them, and the functions that run meanwhile.
 
 import asyncio
 import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from agent_harness.client import Functions, Result, tool
+from agent_harness.config import Limits
+from agent_harness.engine.harness import Harness
 from agent_harness.errors import Conflict, InvalidRequest, ModelError, NotFound, RequestError
 from agent_harness.llm.base import ItemAdded, ItemDone, TextDelta
-from agent_harness.llm.scripted import Step, call, say
+from agent_harness.llm.scripted import ScriptedModel, Step, call, say
 from agent_harness.protocol.events import (
     TERMINAL_EVENTS,
     OutputItemDone,
@@ -23,6 +27,10 @@ from agent_harness.protocol.events import (
 )
 from agent_harness.protocol.items import FunctionCall, FunctionCallOutput, InputText, Message
 from agent_harness.protocol.tools import Tool
+from agent_harness.server import make_app
+from agent_harness.store.base import Store
+from agent_harness.store.memory import MemoryStore
+from tests.ports import hold_port
 from tests.support import heard
 
 LOOK = '{"widget_id": 42}'
@@ -469,3 +477,38 @@ async def test_a_session_that_is_deleted_ends_its_reply_cancelled(serve: Any) ->
     assert isinstance(events[-1], ResponseCancelled)
     with pytest.raises(NotFound):
         await bounded(session.run("again"))
+
+
+@asynccontextmanager
+async def serve_state(port: int, store: Store, *steps: Any) -> AsyncIterator[None]:
+    harness = Harness({"default": ScriptedModel(list(steps))}, limits=Limits(grace_s=0), store=store)
+    runner = web.AppRunner(make_app(harness), access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        yield
+    finally:
+        await harness.drain()
+        await runner.cleanup()
+
+
+async def test_a_run_goes_on_where_the_server_is_stopped_and_started_again_with_its_state(connect: Any) -> None:
+    store, begun, gate = MemoryStore(), asyncio.Event(), asyncio.Event()
+
+    async def look() -> str:
+        begun.set()
+        await gate.wait()
+        return "teal"
+
+    with hold_port() as port:
+        client = connect(f"http://127.0.0.1:{port}")
+        async with asyncio.timeout(WAIT_S):
+            async with serve_state(port, store, call("look", "{}", "c1")):
+                session = await client.sessions.create()
+                running = asyncio.create_task(session.run("color?", tools=[look]))
+                await begun.wait()
+            gate.set()
+            async with serve_state(port, store, say("It is teal."), say("Next.")):
+                result = await running
+                assert (result.status, result.text) == ("completed", "It is teal.")
+                assert (await session.run("and now?")).text == "Next."
