@@ -44,6 +44,9 @@ How long the end of a stream is waited for behind its end marker, in seconds. A 
 used again; another one is closed.
 """
 
+ERROR_S = 5.0
+"""How long the body of an error is waited for, in seconds: its status says the most."""
+
 MESSAGE_LIMIT = 1_000
 """Longest message of an error, in characters."""
 
@@ -107,6 +110,7 @@ class Upstream:
                     return reply
                 said = await _read_error(reply)
         except Exception as error:
+            _log.debug("a request failed", exc_info=error)
             forget_frames(error)
             if isinstance(error, TimeoutError) and scope.expired():
                 raise IDLE.error(_silence(self.settings)) from error
@@ -227,6 +231,7 @@ class AnswerStream:
         try:
             return await self._reply.read_piece(self._deadline)
         except Exception as error:
+            _log.debug("an answer broke off", exc_info=error)
             forget_frames(error)
             if isinstance(error, TimeoutError):
                 raise IDLE.error(_silence(self._upstream.settings)) from error
@@ -260,7 +265,8 @@ async def _read_error(reply: Reply) -> bytes:
     What an error says, as far as it came.
     """
     try:
-        return await reply.read_error()
+        async with asyncio.timeout(ERROR_S):
+            return await reply.read_error()
     except Exception as error:
         _log.debug("inside an error's body: %r", error)
         return b""
@@ -286,4 +292,6 @@ def _root(error: BaseException) -> str:
     """
     while error.__cause__ is not None:
         error = error.__cause__
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    # aiohttp's parser puts a status of its own and a drawing of the place around its words.
+    words = str(getattr(error, "message", error)).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__

@@ -29,6 +29,9 @@ from agent_harness.llm.upstream_transport import PIECE_BYTES, Unpackable, cut_bo
 
 __all__ = ["HttpReply", "HttpTransport", "make_tls"]
 
+LOOK_S = 1.0
+"""How often a connection is looked at while nothing comes, in seconds."""
+
 ERROR_BYTES = 1024 * 1024
 """How much of an error's body is read, in bytes."""
 
@@ -96,19 +99,30 @@ class HttpReply:
             self._timer = None
         if self._timer is None:
             # One timer for the whole stream, not one for each piece: it looks how things stand when it goes off.
-            self._timer = asyncio.get_running_loop().call_at(deadline, self._look)
+            self._look_later()
+
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(min(self._deadline, loop.time() + LOOK_S), self._look)
 
     def _look(self) -> None:
         self._timer = None
         if not self._reading:
             # The next read sets it again.
             return
-        loop = asyncio.get_running_loop()
-        if loop.time() < self._deadline:
-            self._timer = loop.call_at(self._deadline, self._look)
-            return
-        self._expired = True
-        self._response.close()
+        self._expired = asyncio.get_running_loop().time() >= self._deadline
+        if self._expired or self._is_gone():
+            self._response.close()
+        else:
+            self._look_later()
+
+    def _is_gone(self) -> bool:
+        """
+        Whether the connection was closed without a word to who reads: so aiohttp does at a chunk that it cannot parse.
+        """
+        connection = self._response.connection
+        transport = None if connection is None else connection.transport
+        return transport is None or transport.is_closing()
 
 
 class HttpTransport:

@@ -43,7 +43,7 @@ def run(*chunks: Any) -> tuple[list[Delta], CallAssembler]:
     Feed each chunk (one piece, or a list of them) and end.
     """
     counter = iter(range(1000))
-    assembler = CallAssembler(lambda: next(counter))
+    assembler = CallAssembler(counter)
     deltas: list[Delta] = []
     for chunk in chunks:
         deltas += assembler.feed([chunk] if isinstance(chunk, dict) else chunk)
@@ -296,7 +296,7 @@ def test_a_function_without_its_wrapper_is_read() -> None:
 
 def test_the_old_function_call_is_one_call() -> None:
     counter = iter(range(9))
-    assembler = CallAssembler(lambda: next(counter))
+    assembler = CallAssembler(counter)
     deltas: list[Delta] = []
     values = ({"name": "f", "arguments": ""}, {"arguments": '{"q"'}, {"name": "f", "arguments": ":1}"}, None, "x")
     for value in values:
@@ -471,7 +471,7 @@ WILD = st.fixed_dictionaries(
 @given(st.lists(st.lists(WILD | JSON, max_size=3) | JSON, max_size=6))
 def test_whatever_comes_the_contract_is_kept(chunks: list[Any]) -> None:
     counter = iter(range(1000))
-    assembler = CallAssembler(lambda: next(counter))
+    assembler = CallAssembler(counter)
     deltas = [delta for chunk in chunks for delta in assembler.feed(chunk)]
     calls = read([*deltas, *assembler.finish()])
     assert sorted(assembler.indexes()) == list(range(len(calls)))

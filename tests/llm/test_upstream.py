@@ -614,6 +614,52 @@ async def test_a_server_that_never_answers_is_silent_too() -> None:
     assert error.code == "upstream_idle"
 
 
+async def test_a_chunk_that_is_none_ends_the_stream_long_before_the_idle_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    aiohttp tells nobody when it comes by itself. The SDK's transport finds it at the idle limit.
+    """
+    monkeypatch.setattr("agent_harness.llm.upstream_http.LOOK_S", 0.02)
+    first = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        writer.write(b'f\r\ndata: {"n":1}\n\n\r\n')
+        await first.wait()
+        writer.write(b"zz\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    idle_s = 60.0 if chosen[0] == "aiohttp" else 0.3
+    upstream = Upstream(make_settings(base_url=f"http://127.0.0.1:{port}/v1", idle_timeout_s=idle_s))
+    async with server, asyncio.timeout(5):
+        events = read_events(upstream, "/responses", b"{}", "s")
+        assert await anext(events) == ("", {"n": 1})
+        first.set()
+        with pytest.raises(UpstreamError) as failed:
+            await anext(events)
+        await upstream.aclose()
+    assert failed.value.code == ("upstream_disconnected" if chosen[0] == "aiohttp" else "upstream_idle")
+
+
+async def test_the_status_counts_where_the_body_of_an_error_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The SDK reads it by itself, and finds that at the idle limit.
+    """
+    monkeypatch.setattr("agent_harness.llm.upstream.ERROR_S", 0.05)
+    idle_s = 60.0 if chosen[0] == "aiohttp" else 0.3
+    error = await fail_with(Answer((b'{"error":',), status=400, end="hold"), idle_timeout_s=idle_s)
+    assert error.code == ("provider_rejected" if chosen[0] == "aiohttp" else "upstream_idle")
+
+
+async def test_a_broken_answer_is_told_in_one_line_and_without_a_status_that_nobody_sent() -> None:
+    error = await fail_with(Answer((b'data: {"n":1}\n\n',), end="reset"))
+    assert error.code == "upstream_disconnected"
+    assert "400" not in error.message and "\n" not in error.message
+
+
 async def test_cancelling_closes_the_connection_at_once() -> None:
     async with serve_raw(Answer((b'data: {"n":1}\n\n',), end="hold")) as raw:
         upstream = Upstream(make_settings(raw))
