@@ -31,6 +31,7 @@ from agent_harness.protocol.items import (
     Usage,
     make_id,
 )
+from agent_harness.protocol.offers import brought_tools, check_offers
 from agent_harness.protocol.results import find_repeated
 from agent_harness.protocol.tools import (
     TOOLS_MAX,
@@ -184,10 +185,12 @@ class Session(SessionState):
         Change the agent and the metadata; in force from the next model call.
 
         Raises:
-            InvalidRequest: the metadata would have more than 16 keys.
+            InvalidRequest: the metadata would have more than 16 keys, or a turn that runs or waits too many tools.
             NotFound: the session was deleted.
         """
         self.check_open()
+        if "tools" in command.agent:
+            check_offers(self.transcript, command.agent["tools"])
         metadata = self.metadata | dict(command.metadata)
         kept = {key: value for key, value in metadata.items() if value is not None}
         if len(kept) > 16:
@@ -333,7 +336,7 @@ class Session(SessionState):
         return self.transcript.current == turn_id and not self._suspended
 
     def _check_tools(self, command: SendMessage, steer: bool) -> None:
-        brought = self.transcript.tools if steer and command.tools is None else command.tools or ()
+        brought = brought_tools(self.transcript) if steer and command.tools is None else command.tools or ()
         offered = [tool.name for tool in merge_tools(self.agent.tools, brought)]
         if len(offered) > TOOLS_MAX:
             message = f"At most {TOOLS_MAX} tools can be offered; with the agent's these are {len(offered)}."
