@@ -396,6 +396,8 @@ async def test_an_output_over_the_servers_limit_is_an_error_that_says_so() -> No
     output = await ask(lambda_named(lambda: "x" * (OUTPUT_MAX + 1)))
     assert output.is_error and output.output == "OutputTooLarge: f returned 10,000,001 characters, over 10,000,000."
     assert (await ask(lambda_named(lambda: "x" * OUTPUT_MAX))).output == "x" * OUTPUT_MAX
+    parts = [InputText("x" * OUTPUT_MAX), InputText("")]
+    assert (await ask(lambda_named(lambda: parts))).output == output.output
 
 
 class Failed(Exception):

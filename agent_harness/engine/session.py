@@ -131,7 +131,7 @@ class Session(SessionState):
         Answer an open call; *output* is what the model reads, None the empty text.
 
         Raises:
-            NotFound, Conflict: as for `submit_all`.
+            NotFound, Conflict, RequestTooLarge: as for `submit_all`.
         """
         return self.submit_all([OutputData(call_id=call_id, output=output, is_error=is_error)], ["call_id"])[0]
 
@@ -142,6 +142,7 @@ class Session(SessionState):
         Raises:
             NotFound: no such call was announced.
             Conflict: another result was taken, or the call was closed.
+            RequestTooLarge: an output is over its limit.
         """
         self.check_open()
         repeated = find_repeated(self.transcript, results, params)

@@ -13,6 +13,7 @@ from agent_harness.functions.signature import OfferedFunction, read_function
 from agent_harness.protocol.commands import OUTPUT_MAX, OutputData
 from agent_harness.protocol.decode import read
 from agent_harness.protocol.encode import to_wire
+from agent_harness.protocol.outputs import measure_output
 from agent_harness.protocol.tools import Tool, clean_text
 
 __all__ = ["Functions"]
@@ -144,8 +145,9 @@ class Functions:
                 return self._fail(call_id, error)
         if isinstance(output, BaseException):
             return self._fail(call_id, output)
-        if isinstance(output, str) and len(output) > OUTPUT_MAX:
-            message = f"OutputTooLarge: {function.tool.name} returned {len(output):,} characters, over {OUTPUT_MAX:,}."
+        size = measure_output(output)
+        if size > OUTPUT_MAX:
+            message = f"OutputTooLarge: {function.tool.name} returned {size:,} characters, over {OUTPUT_MAX:,}."
             return OutputData(call_id=call_id, output=message, is_error=True)
         return OutputData(call_id=call_id, output=output)
 

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import attrs
 
-from agent_harness.errors import InvalidRequest, RequestTooLarge
-from agent_harness.protocol.commands import OUTPUT_MAX, InputPart
+from agent_harness.errors import InvalidRequest
+from agent_harness.protocol.commands import InputPart
 from agent_harness.protocol.decode import read
 from agent_harness.protocol.items import (
     FunctionCall,
@@ -22,6 +22,7 @@ from agent_harness.protocol.items import (
     SummaryText,
     make_id,
 )
+from agent_harness.protocol.outputs import check_output
 from agent_harness.protocol.tools import CALL_ID_MAX, NAME_PATTERN, clean_text, read_arguments
 
 __all__ = [
@@ -146,8 +147,7 @@ def _make_item(shape: Any, now: int, path: str) -> Item:
             return _make_call(shape, now, path)
         case PastOutput():
             output = "" if shape.output is None else shape.output
-            if isinstance(output, str) and len(output) > OUTPUT_MAX:
-                raise RequestTooLarge(f"An output has at most {OUTPUT_MAX:,} characters.", param=f"{path}.output")
+            check_output(output, f"{path}.output")
             return FunctionCallOutput(
                 id=make_id("fco"),
                 call_id=shape.call_id,

@@ -7,11 +7,10 @@ from typing import Any, Literal
 
 import attrs
 
-from agent_harness.errors import InvalidRequest, RequestTooLarge
+from agent_harness.errors import InvalidRequest
 from agent_harness.protocol.agents import Agent
 from agent_harness.protocol.changed import changed
 from agent_harness.protocol.commands import (
-    OUTPUT_MAX,
     Command,
     CreateSession,
     ForkSession,
@@ -22,6 +21,7 @@ from agent_harness.protocol.commands import (
 )
 from agent_harness.protocol.decode import read
 from agent_harness.protocol.items import InputText
+from agent_harness.protocol.outputs import check_output
 from agent_harness.protocol.past import read_past
 from agent_harness.protocol.tools import clean_text
 
@@ -179,11 +179,7 @@ def _read_command(event: Any, path: str) -> Command:
 
 def _check_output(command: SubmitOutput, param: str) -> SubmitOutput:
     output = command.data.output
-    if isinstance(output, str) and len(output) > OUTPUT_MAX:
-        raise RequestTooLarge(
-            f"An output has at most {OUTPUT_MAX:,} characters, this one has {len(output):,}. The call stays open.",
-            param=param,
-        )
+    check_output(output, param)
     cleaned = _clean("" if output is None else output)
     return command if cleaned is output else changed(command, data=changed(command.data, output=cleaned))
 

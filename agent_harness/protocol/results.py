@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from agent_harness.errors import Conflict, NotFound
 from agent_harness.protocol.commands import OutputData
 from agent_harness.protocol.items import FunctionCallOutput
+from agent_harness.protocol.outputs import check_output
 from agent_harness.protocol.transcript import Transcript
 
 __all__ = ["find_repeated"]
@@ -22,6 +23,7 @@ def find_repeated(
     Raises:
         NotFound: no such call was announced (``unknown_call``).
         Conflict: another result was taken, or the call was closed without one.
+        RequestTooLarge: it is over its limit; of bodies that is found when they are read.
     """
     for data, param in zip(results, params, strict=True):
         if data.call_id not in transcript.open_calls and data.call_id not in transcript.outputs:
@@ -33,6 +35,7 @@ def find_repeated(
 
 def _find_repeated(transcript: Transcript, data: OutputData, param: str) -> FunctionCallOutput | None:
     if data.call_id in transcript.open_calls:
+        check_output(data.output, param.removesuffix("call_id") + "output")
         return None
     existing, closed_by = transcript.outputs[data.call_id], transcript.calls[data.call_id].closed_by
     if closed_by != "client":

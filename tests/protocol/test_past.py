@@ -250,8 +250,11 @@ def test_past_that_is_no_array_is_refused(value: Any) -> None:
     assert refuse(value) == ("invalid_value", "items")
 
 
-def test_output_over_the_limit_is_too_large_here_too() -> None:
+@pytest.mark.parametrize("parts", [False, True])
+def test_output_over_the_limit_is_too_large_here_too(parts: bool) -> None:
+    """B066."""
+    text = "x" * (OUTPUT_MAX + 1)
     with pytest.raises(RequestTooLarge) as caught:
-        read(call(), output(value="x" * (OUTPUT_MAX + 1)))
+        read(call(), output(value=[{"type": "input_text", "text": text}] if parts else text))
 
     assert caught.value.param == "items[1].output"

@@ -253,6 +253,7 @@ def test_output_of_ten_million_characters_is_the_longest_that_is_taken() -> None
     for body, param in (
         (result(output="x" * (OUTPUT_MAX + 1)), "data.output"),
         ({"events": [result(), result("c2", "x" * (OUTPUT_MAX + 1))]}, "events[1].data.output"),
+        (result(output=[{"type": "input_text", "text": "x" * (OUTPUT_MAX + 1)}]), "data.output"),
     ):
         with pytest.raises(RequestTooLarge) as caught:
             read_events(body)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from agent_harness.errors import Conflict, NotFound
+from agent_harness.errors import Conflict, NotFound, RequestTooLarge
 from agent_harness.protocol import results
-from agent_harness.protocol.commands import OutputData
+from agent_harness.protocol.commands import OUTPUT_MAX, OutputData
 from agent_harness.protocol.drafts import Draft
 from agent_harness.protocol.items import FunctionCallOutput, InputText, Message
 from agent_harness.protocol.transcript import ClosedBy, Transcript
@@ -56,6 +56,17 @@ def close(transcript: Transcript, by: ClosedBy = "client", **more: Any) -> Funct
 def test_open_call_takes_any_result() -> None:
     assert find_repeated(make_transcript(), OutputData(call_id="open", output="42")) is None
     assert find_repeated(make_transcript(), OutputData(call_id="open", output="", is_error=True)) is None
+
+
+@pytest.mark.parametrize(
+    "output", ["x" * (OUTPUT_MAX + 1), (InputText("x" * (OUTPUT_MAX + 1)),)], ids=["text", "parts"]
+)
+def test_result_over_the_limit_is_refused_from_in_process_too(output: Any) -> None:
+    """B066."""
+    with pytest.raises(RequestTooLarge) as caught:
+        find_repeated(make_transcript(), OutputData(call_id="open", output=output))
+
+    assert caught.value.param == PARAM.replace("call_id", "output")
 
 
 @pytest.mark.parametrize("call_id", ["never", "", "cut", "x" * 1000])
