@@ -56,10 +56,7 @@ def write_output(value: Any) -> Output:
         parts = [part if isinstance(part, Mapping) else to_wire(part) for part in value]
         read_back = read({"call_id": "", "output": parts}, OutputData).output
         assert isinstance(read_back, tuple)
-        return tuple(
-            attrs.evolve(part, text=clean_text(part.text)) if isinstance(part, InputText) else part
-            for part in read_back
-        )
+        return read_back
     import pydantic_core
 
     return clean_text(pydantic_core.to_json(value, fallback=_fall_back, inf_nan_mode="strings").decode())

@@ -21,19 +21,16 @@ it in every later request, and what is taken out again costs the prompt cache. `
 ``messages`` and ``stream``; a null in it takes the field out, for servers that refuse one (``stream_options``).
 """
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import orjson
 
 from agent_harness.config import ProviderSettings
 from agent_harness.llm.base import Request
 from agent_harness.llm.chat_parts import merge_user_messages, read_output, text_of, user_message
+from agent_harness.llm.strict_json import encode_strict
 from agent_harness.protocol.blocks import Block
 from agent_harness.protocol.items import FunctionCall, Message, Provenance
-from agent_harness.protocol.tools import NO_ARGUMENTS, NamedChoice, Tool, clean_text
+from agent_harness.protocol.tools import NO_ARGUMENTS, NamedChoice, Tool
 
 __all__ = ["REASONING_KEYS", "encode_body", "output_limit"]
 
@@ -49,7 +46,7 @@ def encode_body(request: Request, settings: ProviderSettings) -> bytes:
     """
     The JSON body for *request*. Uses and extends ``request.cache``.
     """
-    fields = _encode(_build_fields(request, settings))
+    fields = encode_strict(_build_fields(request, settings))
     return b"".join((fields[:-1], b',"messages":[', *_encode_messages(request, settings), b"]}"))
 
 
@@ -187,7 +184,7 @@ def _encode_range(request: Request, settings: ProviderSettings, start: int, end:
             messages += _answer_messages(block, reasoning, settings)
     if settings.merge_user_messages:
         messages = merge_user_messages(messages)
-    return b",".join(_encode(message) for message in messages)
+    return b",".join(encode_strict(message) for message in messages)
 
 
 def _find_reasoning(block: Block, request: Request, settings: ProviderSettings) -> dict[str, str]:
@@ -232,32 +229,3 @@ def _call(item: FunctionCall) -> dict[str, Any]:
         "type": "function",
         "function": {"name": item.name, "arguments": item.arguments},
     }
-
-
-# Bytes.
-
-
-def _encode(value: Any) -> bytes:
-    """
-    *value* as strict JSON: no NUL, no lone surrogate, no NaN, whatever stands in settings or tools.
-    """
-    try:
-        data = orjson.dumps(value, default=dict)
-        if b"\\u0000" not in data:
-            return data
-    except TypeError:
-        pass
-    # Python's own encoder, for numbers over 64 bits.
-    return json.dumps(_clean(value), ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, Mapping):
-        return {clean_text(str(name)): _clean(held) for name, held in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(held) for held in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

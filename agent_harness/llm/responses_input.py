@@ -12,11 +12,11 @@ from collections.abc import Sequence, Set
 from typing import Any
 
 import attrs
-import orjson
 
 from agent_harness.config import ProviderSettings
 from agent_harness.errors import ModelError
 from agent_harness.llm.base import Request
+from agent_harness.llm.strict_json import encode_strict
 from agent_harness.protocol.blocks import Block
 from agent_harness.protocol.items import (
     FunctionCall,
@@ -71,7 +71,7 @@ def build_body(request: Request, settings: ProviderSettings) -> bytes:
         ModelError: no model is named.
     """
     model = find_model(request, settings)
-    head = orjson.dumps(_build_head(request, settings, model))
+    head = encode_strict(_build_head(request, settings, model))
     # Joined in one go: a long past is copied once.
     return b"".join((head[:-1], b',"input":[', *_build_input(request, settings, model), b"]}"))
 
@@ -150,7 +150,7 @@ class _Encoder:
             else:
                 sent += self._encode_answer(block)
                 sent += [self._encode_output(output) for output in block.outputs]
-        return [orjson.dumps(item) for item in sent]
+        return [encode_strict(item) for item in sent]
 
     def _add_user(self, sent: list[_Sent], block: Block) -> None:
         parts = [_encode_part(part) for item in block.items if isinstance(item, Message) for part in item.content]
@@ -183,6 +183,9 @@ class _Encoder:
             return {}
         item_id = provenance.data.get("id")
         if not isinstance(item_id, str) or not 0 < len(item_id) <= ID_MAX:
+            return {}
+        if any("\ufffd" in value for value in provenance.data.values() if isinstance(value, str)):
+            # What was replaced when it was kept is not its provider's own any more.
             return {}
         return dict(provenance.data)
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
+from attrs.converters import optional
 
-from agent_harness.protocol.tools import Tool, ToolChoice
+from agent_harness.protocol.tools import Tool, ToolChoice, clean_json, clean_optional
 
 __all__ = ["MAX_MODEL_CALLS", "TOOL_TIMEOUT_S", "Agent"]
 
@@ -28,16 +29,16 @@ class Agent:
     """
 
     name: str | None = None
-    model: str | None = None
+    model: str | None = attrs.field(default=None, converter=clean_optional)
     provider: str | None = None
-    instructions: str | None = None
+    instructions: str | None = attrs.field(default=None, converter=clean_optional)
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     temperature: float | None = None
     top_p: float | None = None
     max_output_tokens: int | None = None
-    reasoning: Mapping[str, Any] | None = None
-    text: Mapping[str, Any] | None = None
+    reasoning: Mapping[str, Any] | None = attrs.field(default=None, converter=optional(clean_json))
+    text: Mapping[str, Any] | None = attrs.field(default=None, converter=optional(clean_json))
     max_model_calls: int = MAX_MODEL_CALLS
     tool_timeout_s: float | None = TOOL_TIMEOUT_S

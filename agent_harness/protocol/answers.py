@@ -5,10 +5,12 @@ What an answer's deltas do: drafts grow, and the events that tell of it.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
+
 from agent_harness.protocol import events as said
 from agent_harness.protocol.drafts import Draft
 from agent_harness.protocol.items import Provenance
-from agent_harness.protocol.tools import is_writable, read_arguments
+from agent_harness.protocol.tools import clean_json, is_writable, read_arguments
 
 __all__ = ["finish_draft", "grow_draft"]
 
@@ -53,7 +55,8 @@ def finish_draft(
         raise ValueError("an item of the answer ended twice")
     draft.done = True
     # What cannot be written as JSON would break every frame and request that it came into: it is left out here.
-    draft.provenance = provenance if provenance is not None and is_writable(provenance.data) else None
+    if provenance is not None and is_writable(provenance.data):
+        draft.provenance = attrs.evolve(provenance, data=clean_json(provenance.data))
     if annotations:
         draft.annotations = {part: tuple(filter(is_writable, notes)) for part, notes in annotations.items()}
     rid, item_id, at = draft.response_id, draft.id, draft.output_index

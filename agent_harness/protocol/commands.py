@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import attrs
+from attrs.converters import optional
 
 from agent_harness.protocol.agents import Agent
 from agent_harness.protocol.items import InputFile, InputImage, InputText, Item
-from agent_harness.protocol.tools import Tool, ToolChoice
+from agent_harness.protocol.tools import Tool, ToolChoice, clean_text
 
 __all__ = [
     "OUTPUT_MAX",
@@ -34,13 +35,17 @@ InputPart = InputText | InputImage | InputFile
 Delivery = Literal["queue", "steer", "reject"]
 
 
+def _clean_content(content: str | tuple[InputPart, ...]) -> str | tuple[InputPart, ...]:
+    return clean_text(content) if isinstance(content, str) else content
+
+
 @attrs.frozen(kw_only=True)
 class MessageData:
     """
     What the user says.
     """
 
-    content: str | tuple[InputPart, ...]
+    content: str | tuple[InputPart, ...] = attrs.field(converter=_clean_content)
     role: Literal["user"] = "user"
 
 
@@ -64,7 +69,7 @@ class OutputData:
     """
 
     call_id: str
-    output: str | tuple[InputPart, ...] | None
+    output: str | tuple[InputPart, ...] | None = attrs.field(converter=optional(_clean_content))
     is_error: bool = False
 
 

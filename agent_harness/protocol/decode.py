@@ -128,7 +128,9 @@ def _read_object(value: Any, _: Any) -> Any:
     if not isinstance(value, dict):
         raise InvalidRequest(f"This must be an object, not {_name(value)}.")
     if not is_writable(value):
-        raise InvalidRequest("This object cannot be kept: it is nested too deeply, or has a number over 64 bits.")
+        raise InvalidRequest(
+            "This object cannot be kept: it is nested too deeply, or has a number over 64 bits or half a character."
+        )
     return value
 
 

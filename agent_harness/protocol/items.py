@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import attrs
 
+from agent_harness.protocol.tools import clean_json, clean_optional, clean_text
+
 __all__ = [
     "CallStatus",
     "FunctionCall",
@@ -43,13 +45,21 @@ def make_id(prefix: str) -> str:
     return f"{prefix}_{os.urandom(12).hex()}"
 
 
+def _clean_notes(notes: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
+    return tuple(map(clean_json, notes)) if notes else notes
+
+
+def _clean_output(output: "str | tuple[Part, ...]") -> "str | tuple[Part, ...]":
+    return clean_text(output) if isinstance(output, str) else output
+
+
 @attrs.frozen
 class InputText:
     """
     Text from the client's side.
     """
 
-    text: str
+    text: str = attrs.field(converter=clean_text)
     type: Literal["input_text"] = "input_text"
 
 
@@ -59,9 +69,9 @@ class InputImage:
     An image by URL (``data:`` too) or by the provider's file id.
     """
 
-    image_url: str | None = None
-    file_id: str | None = None
-    detail: str | None = None
+    image_url: str | None = attrs.field(default=None, converter=clean_optional)
+    file_id: str | None = attrs.field(default=None, converter=clean_optional)
+    detail: str | None = attrs.field(default=None, converter=clean_optional)
     type: Literal["input_image"] = "input_image"
 
 
@@ -71,10 +81,10 @@ class InputFile:
     A file by content (``file_data``, base64), URL or the provider's file id.
     """
 
-    file_data: str | None = None
-    file_id: str | None = None
-    file_url: str | None = None
-    filename: str | None = None
+    file_data: str | None = attrs.field(default=None, converter=clean_optional)
+    file_id: str | None = attrs.field(default=None, converter=clean_optional)
+    file_url: str | None = attrs.field(default=None, converter=clean_optional)
+    filename: str | None = attrs.field(default=None, converter=clean_optional)
     type: Literal["input_file"] = "input_file"
 
 
@@ -84,8 +94,8 @@ class OutputText:
     Text the model wrote; ``annotations`` as the provider gave them.
     """
 
-    text: str
-    annotations: tuple[Mapping[str, Any], ...] = ()
+    text: str = attrs.field(converter=clean_text)
+    annotations: tuple[Mapping[str, Any], ...] = attrs.field(default=(), converter=_clean_notes)
     type: Literal["output_text"] = "output_text"
 
 
@@ -95,7 +105,7 @@ class Refusal:
     What the model said instead of an answer.
     """
 
-    refusal: str
+    refusal: str = attrs.field(converter=clean_text)
     type: Literal["refusal"] = "refusal"
 
 
@@ -105,7 +115,7 @@ class SummaryText:
     One part of a reasoning summary.
     """
 
-    text: str
+    text: str = attrs.field(converter=clean_text)
     type: Literal["summary_text"] = "summary_text"
 
 
@@ -167,7 +177,7 @@ class FunctionCallOutput:
 
     id: str
     call_id: str
-    output: str | tuple[Part, ...]
+    output: str | tuple[Part, ...] = attrs.field(converter=_clean_output)
     is_error: bool = False
     origin: Origin = "client"
     status: Literal["completed"] = "completed"

@@ -17,6 +17,7 @@ from agent_harness.protocol.items import (
     Message,
     Origin,
     OutputText,
+    Part,
     Reasoning,
     Refusal,
     SummaryText,
@@ -139,7 +140,7 @@ def _make_item(shape: Any, now: int, path: str) -> Item:
             return Message(
                 id=make_id("msg"),
                 role=shape.role,
-                content=_make_content(shape.content, InputText if shape.role == "user" else OutputText),
+                content=_make_content(shape),
                 origin=shape.origin,
                 created_at=now,
             )
@@ -151,31 +152,27 @@ def _make_item(shape: Any, now: int, path: str) -> Item:
             return FunctionCallOutput(
                 id=make_id("fco"),
                 call_id=shape.call_id,
-                output=clean_text(output) if isinstance(output, str) else _make_content(output, InputText),
+                output=output,
                 is_error=shape.is_error,
                 origin=shape.origin,
                 created_at=now,
             )
         case _:
-            summary = tuple(_clean_part(part) for part in shape.summary)
-            return Reasoning(id=make_id("rs"), summary=summary, status="completed", created_at=now)
+            return Reasoning(id=make_id("rs"), summary=shape.summary, status="completed", created_at=now)
 
 
-def _make_content(content: Any, text_part: Any) -> tuple[Any, ...]:
-    if isinstance(content, str):
-        return (text_part(clean_text(content)),)
-    return tuple(_clean_part(part) for part in content)
-
-
-def _clean_part(part: Any) -> Any:
-    if isinstance(part, InputText | OutputText | SummaryText):
-        return attrs.evolve(part, text=clean_text(part.text))
-    return Refusal(clean_text(part.refusal)) if isinstance(part, Refusal) else part
+def _make_content(shape: PastUserMessage | PastAssistantMessage) -> tuple[Part, ...]:
+    if not isinstance(shape.content, str):
+        return shape.content
+    return (InputText(shape.content),) if shape.role == "user" else (OutputText(shape.content),)
 
 
 def _make_call(shape: PastCall, now: int, path: str) -> FunctionCall:
     if not 0 < len(shape.call_id) <= CALL_ID_MAX:
         raise InvalidRequest(f"A call_id has 1 to {CALL_ID_MAX} characters.", param=f"{path}.call_id")
+    if clean_text(shape.call_id) != shape.call_id:
+        # Replaced, it would be another id than the client's.
+        raise InvalidRequest("A call_id holds no U+0000 and no half characters.", param=f"{path}.call_id")
     if not NAME_PATTERN.match(shape.name):
         raise InvalidRequest("A function's name has 1 to 64 of A-Z a-z 0-9 _ -.", param=f"{path}.name")
     arguments, problem = read_arguments(shape.arguments)

@@ -20,10 +20,8 @@ from agent_harness.protocol.commands import (
     UpdateSession,
 )
 from agent_harness.protocol.decode import read
-from agent_harness.protocol.items import InputText
 from agent_harness.protocol.outputs import check_output
 from agent_harness.protocol.past import read_past
-from agent_harness.protocol.tools import clean_text
 
 __all__ = [
     "BATCH_MAX",
@@ -168,28 +166,10 @@ def _read_command(event: Any, path: str) -> Command:
         known = ", ".join(_COMMANDS)
         raise InvalidRequest(f"An event has one of the types {known}.", code="unknown_event_type", param=param)
     command = read(event, _COMMANDS[kind], path)
-    if isinstance(command, SendMessage):
-        given = command.data.content
-        content = _clean(given)
-        return command if content is given else changed(command, data=changed(command.data, content=content))
-    if isinstance(command, SubmitOutput):
-        return _check_output(command, f"{path}.data.output" if path else "data.output")
-    return command
-
-
-def _check_output(command: SubmitOutput, param: str) -> SubmitOutput:
-    output = command.data.output
-    check_output(output, param)
-    cleaned = _clean("" if output is None else output)
-    return command if cleaned is output else changed(command, data=changed(command.data, output=cleaned))
-
-
-def _clean(content: Any) -> Any:
-    if isinstance(content, str):
-        return clean_text(content)
-    return tuple(
-        attrs.evolve(part, text=clean_text(part.text)) if isinstance(part, InputText) else part for part in content
-    )
+    if not isinstance(command, SubmitOutput):
+        return command
+    check_output(command.data.output, f"{path}.data.output" if path else "data.output")
+    return command if command.data.output is not None else changed(command, data=changed(command.data, output=""))
 
 
 def _check_agent(agent: Agent, path: str = "agent") -> Agent:
@@ -202,9 +182,7 @@ def _check_agent(agent: Agent, path: str = "agent") -> Agent:
             raise InvalidRequest(f"{name} is at least {least}.", param=f"{path}.{name}")
     if agent.tool_timeout_s is not None and agent.tool_timeout_s <= 0:
         raise InvalidRequest("tool_timeout_s is more than 0 seconds, or null for none.", param=f"{path}.tool_timeout_s")
-    if agent.instructions is None:
-        return agent
-    return attrs.evolve(agent, instructions=clean_text(agent.instructions))
+    return agent
 
 
 def read_page(query: Mapping[str, str], *, default_order: Literal["asc", "desc"]) -> Page:

@@ -4,12 +4,14 @@ Tools the client offers, and what may be done with the calls a model makes of th
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import attrs
 import orjson
+from attrs.converters import optional
 
 __all__ = [
     "CALL_ID_MAX",
@@ -20,7 +22,9 @@ __all__ = [
     "Tool",
     "ToolChoice",
     "clean_call_id",
+    "clean_json",
     "clean_name",
+    "clean_optional",
     "clean_text",
     "is_writable",
     "merge_tools",
@@ -40,6 +44,54 @@ NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 """The JSON schema of a tool without parameters."""
 
 
+def clean_text(text: str) -> str:
+    """
+    *text* as it is kept: U+0000 and lone surrogates, which no provider takes, become U+FFFD.
+    """
+    if text.isascii():
+        return text.replace("\0", "\ufffd") if "\0" in text else text
+    text = text.replace("\0", "\ufffd")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def clean_optional(text: str | None) -> str | None:
+    """
+    `clean_text` of what may be absent.
+    """
+    return clean_text(text) if isinstance(text, str) else text
+
+
+def clean_json(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """
+    Free-form JSON as it is kept: every string in it, names too, becomes what `clean_text` makes of it, and a number
+    that is none becomes null. *value* itself where nothing has to change.
+    """
+    try:
+        # The escape of a NUL, or a text about one: looking for it costs a fraction of walking.
+        if b"\\u0000" not in orjson.dumps(value):
+            return value
+    except TypeError:
+        pass
+    cleaned: Mapping[str, Any] = _clean_held(value)
+    return cleaned
+
+
+def _clean_held(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, Mapping):
+        return {clean_text(str(name)): _clean_held(held) for name, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean_held(held) for held in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
 @attrs.frozen(kw_only=True)
 class Tool:
     """
@@ -48,8 +100,8 @@ class Tool:
     """
 
     name: str
-    description: str | None = None
-    parameters: Mapping[str, Any] | None = None
+    description: str | None = attrs.field(default=None, converter=clean_optional)
+    parameters: Mapping[str, Any] | None = attrs.field(default=None, converter=optional(clean_json))
     strict: bool = False
     timeout_s: float | None = None
     type: Literal["function"] = "function"
@@ -76,20 +128,6 @@ def merge_tools(agent: tuple[Tool, ...], message: tuple[Tool, ...]) -> tuple[Too
         return agent or message
     taken = {tool.name for tool in message}
     return (*(tool for tool in agent if tool.name not in taken), *message)
-
-
-def clean_text(text: str) -> str:
-    """
-    *text* as it is kept: U+0000 and lone surrogates, which no provider takes, become U+FFFD.
-    """
-    if text.isascii():
-        return text.replace("\0", "\ufffd") if "\0" in text else text
-    text = text.replace("\0", "\ufffd")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def is_writable(value: Any) -> bool:

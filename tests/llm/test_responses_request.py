@@ -5,6 +5,7 @@ The body of a Responses request: what is in it, in which order, and that its pas
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
 import orjson
 import pytest
 
@@ -29,6 +30,7 @@ from agent_harness.protocol.items import (
     SummaryText,
 )
 from agent_harness.protocol.tools import NamedChoice, Tool
+from agent_harness.testing.strict import has_nul, parse_body
 
 SETTINGS = ProviderSettings(model="m1")
 IMAGE = InputImage(image_url="data:image/png;base64,iVBOR")
@@ -147,6 +149,31 @@ def test_a_choice_without_tools_is_not_sent() -> None:
     body = read_body(asked("hello"), tool_choice="required", parallel_tool_calls=True)
     assert "tool_choice" not in body
     assert "parallel_tool_calls" not in body
+
+
+def test_no_nul_half_character_or_nan_is_ever_sent() -> None:
+    """
+    B068, B069, B090: in the form that the other dialect has them, too.
+    """
+    settings = ProviderSettings(model="m1", extra_body={"x": {"t\0": "\0", "n": float("inf"), "big": 2**70}})
+    old_call = attrs.evolve(call(), call_id="c\0")
+    raw = ResponsesModel(settings).body(
+        make_request(asked("x\0"), Block((old_call,), (output("c\0", "\ud83d"),)), instructions="i\0")
+    )
+    body = parse_body(raw)
+    assert not has_nul(body)
+    assert body["x"] == {"t\ufffd": "\ufffd", "n": None, "big": 2**70}
+    assert [item.get("call_id") for item in body["input"]] == [None, "c\ufffd", "c\ufffd"]
+
+
+@pytest.mark.parametrize("item_id, encrypted", [("rs_\ufffd", "E"), ("rs_1", "E\ufffd")])
+def test_what_a_provider_gave_and_was_not_kept_whole_is_not_sent_back(item_id: str, encrypted: str) -> None:
+    """
+    Its provider would not know it again, and refuse every later request.
+    """
+    sent = read_input(asked(), Block((thought(item_id, encrypted), call("c1", {"id": "fc_1"})), (output(),)))
+    assert [item["type"] for item in sent[1:]] == ["function_call", "function_call_output"]
+    assert "id" not in sent[1]
 
 
 def test_extra_body_is_merged_and_replaces_neither_input_nor_stream() -> None:

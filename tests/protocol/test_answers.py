@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from agent_harness.protocol import events as said
@@ -202,3 +203,14 @@ def test_what_the_provider_gave_is_kept_with_a_whole_item_only(kind: str, status
 
     assert isinstance(item, Message | FunctionCall | Reasoning)
     assert item.provenance == (HIDDEN if kept else None)
+
+
+def test_what_the_provider_gave_is_kept_without_nul() -> None:
+    """B068."""
+    draft = make_draft("reasoning")
+    finish_draft(draft, provenance=attrs.evolve(HIDDEN, data={"reasoning_content": "a\0"}))
+
+    item = draft.item("completed")
+
+    assert isinstance(item, Reasoning)
+    assert item.provenance == attrs.evolve(HIDDEN, data={"reasoning_content": "a\ufffd"})

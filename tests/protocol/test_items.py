@@ -5,13 +5,23 @@ Ids that cannot be guessed, and tokens that add up.
 from __future__ import annotations
 
 import re
+from typing import Any, get_args
 
 import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_harness.protocol.items import FunctionCall, Provenance, Usage, make_id
+from agent_harness.protocol.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    OutputText,
+    Part,
+    Provenance,
+    SummaryText,
+    Usage,
+    make_id,
+)
 
 COUNTS = st.none() | st.integers(0, 1000)
 USAGES = st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)
@@ -54,3 +64,21 @@ def test_items_cannot_be_changed_and_do_not_print_what_is_hidden() -> None:
     assert "hidden" not in repr(call)
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         call.status = "failed"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kind", [*get_args(Part), SummaryText], ids=lambda kind: kind.__name__)
+def test_every_string_of_a_part_is_kept_without_what_no_provider_takes(kind: Any) -> None:
+    """B068, B090."""
+    names = [field.name for field in attrs.fields(kind) if field.type in (str, str | None)]
+    made = kind(**dict.fromkeys(names, "a\0\ud800"))
+
+    assert names
+    assert [getattr(made, name) for name in names] == ["a\ufffd\ufffd"] * len(names)
+
+
+def test_notes_and_outputs_are_kept_so_too() -> None:
+    """B068."""
+    output = FunctionCallOutput(id="fco_1", call_id="c", output="a\0", created_at=0)
+
+    assert output.output == "a\ufffd"
+    assert OutputText("", ({"a\0": ["b\0"]},)).annotations == ({"a\ufffd": ["b\ufffd"]},)

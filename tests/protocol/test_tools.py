@@ -13,11 +13,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from agent_harness.protocol.agents import Agent
+from agent_harness.protocol.commands import MessageData, OutputData
 from agent_harness.protocol.tools import (
     CALL_ID_MAX,
     NAME_PATTERN,
     Tool,
     clean_call_id,
+    clean_json,
     clean_name,
     clean_text,
     merge_tools,
@@ -220,6 +223,34 @@ def test_clean_text_can_be_encoded_and_is_kept_again_as_it_is(text: str) -> None
 @settings(deadline=None, derandomize=True)
 def test_text_without_faults_is_kept_to_the_letter(text: str) -> None:
     assert clean_text(text) == text
+
+
+def test_every_string_of_free_form_json_is_cleaned_and_a_number_that_is_none_becomes_null() -> None:
+    """B068, B069, B090."""
+    value = {"a\0": ("b\0", {"c": "\ud83d"}), "d": [float("nan"), 2**70, 1.5, None, True]}
+
+    assert clean_json(value) == {"a\ufffd": ["b\ufffd", {"c": "\ufffd"}], "d": [None, 2**70, 1.5, None, True]}
+
+
+@pytest.mark.parametrize("value", [{}, {"a": [1, "\\u0000", {"b": None}]}, {"\u2028": "\x01"}])
+def test_free_form_json_without_faults_is_kept_as_it_is(value: Any) -> None:
+    assert clean_json(value) == value
+
+
+def test_what_a_model_is_told_of_a_tool_and_an_agent_is_kept_without_nul() -> None:
+    """B068."""
+    tool = Tool(name="f", description="d\0", parameters={"a\0": "b\0"})
+    agent = Agent(model="m\0", instructions="i\0", reasoning={"effort": "\0"}, text={"\0": 1})
+
+    assert (tool.description, tool.parameters) == ("d\ufffd", {"a\ufffd": "b\ufffd"})
+    assert (agent.model, agent.instructions) == ("m\ufffd", "i\ufffd")
+    assert (agent.reasoning, agent.text) == ({"effort": "\ufffd"}, {"\ufffd": 1})
+
+
+def test_what_is_said_in_process_is_kept_without_nul() -> None:
+    """B068."""
+    assert MessageData(content="a\0").content == "a\ufffd"
+    assert OutputData(call_id="c", output="a\0").output == "a\ufffd"
 
 
 @pytest.mark.parametrize(
