@@ -30,7 +30,7 @@ from agent_harness.llm.chat_parts import merge_user_messages, read_output, text_
 from agent_harness.llm.strict_json import encode_strict
 from agent_harness.protocol.blocks import Block
 from agent_harness.protocol.items import FunctionCall, Message, Provenance
-from agent_harness.protocol.tools import NO_ARGUMENTS, NamedChoice, Tool
+from agent_harness.protocol.tools import NamedChoice, Tool
 
 __all__ = ["REASONING_KEYS", "encode_body", "output_limit"]
 
@@ -92,7 +92,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
     if tool.description is not None:
         function["description"] = tool.description
     # A null schema is refused by some servers, and a missing `strict` is read as true by others.
-    function["parameters"] = NO_ARGUMENTS if tool.parameters is None else tool.parameters
+    function["parameters"] = tool.schema
     function["strict"] = tool.strict
     return {"type": "function", "function": function}
 

@@ -31,7 +31,7 @@ from agent_harness.protocol.items import (
     Reasoning,
     Refusal,
 )
-from agent_harness.protocol.tools import NO_ARGUMENTS, NamedChoice, Tool
+from agent_harness.protocol.tools import NamedChoice, Tool
 
 __all__ = ["FILE_STAND_IN", "IMAGE_STAND_IN", "build_body", "find_model"]
 
@@ -100,8 +100,7 @@ def _build_head(request: Request, settings: ProviderSettings, model: str) -> _Se
 
 def _encode_tool(tool: Tool) -> _Sent:
     described = {} if tool.description is None else {"description": tool.description}
-    parameters = NO_ARGUMENTS if tool.parameters is None else tool.parameters
-    return {"type": "function", "name": tool.name, **described, "parameters": parameters, "strict": tool.strict}
+    return {"type": "function", "name": tool.name, **described, "parameters": tool.schema, "strict": tool.strict}
 
 
 def _build_input(request: Request, settings: ProviderSettings, model: str) -> list[bytes | bytearray]:

@@ -43,6 +43,8 @@ TOOLS_MAX = 128
 NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 """The JSON schema of a tool without parameters."""
 
+_NO_ARGUMENTS_STRICT: Mapping[str, Any] = {**NO_ARGUMENTS, "additionalProperties": False, "required": []}
+
 
 def clean_text(text: str) -> str:
     """
@@ -105,6 +107,16 @@ class Tool:
     strict: bool = False
     timeout_s: float | None = None
     type: Literal["function"] = "function"
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """
+        The JSON schema that a model is sent: without parameters that of no arguments, in the closed form that providers
+        want where ``strict`` is asked for.
+        """
+        if self.parameters is not None:
+            return self.parameters
+        return _NO_ARGUMENTS_STRICT if self.strict else NO_ARGUMENTS
 
 
 @attrs.frozen

@@ -204,3 +204,18 @@ async def test_nul_in_what_a_model_server_gives_of_its_own_is_not_sent_back(play
     requests = await case.requests()
     assert [request.status for request in requests] == [200] * 3
     assert r"\u0000" not in json.dumps([await case.snapshot(), [request.body for request in requests]])
+
+
+@both
+async def test_strict_tool_without_parameters_is_sent_in_the_form_that_strict_wants(
+    play: Any, dialect: Dialect
+) -> None:
+    """
+    wire.md: no ``parameters`` = no arguments, with ``strict`` too.
+    """
+    case = await play(dialect, ANSWER, agent={"tools": [{"type": "function", "name": "look", "strict": True}]})
+    assert (await case.says())["status"] == "completed"
+    (tool,) = (await case.requests())[0].body["tools"]
+    sent = tool["function"] if dialect == "chat" else tool
+    closed = {"type": "object", "properties": {}, "additionalProperties": False, "required": []}
+    assert (sent["strict"], sent["parameters"]) == (True, closed)
