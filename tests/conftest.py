@@ -2,10 +2,15 @@
 The options of the journey tests, and what all tests share.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient
 
+from agent_harness.testing.app_server import AppServer
 from agent_harness.testing.journey_fixtures import add_options
 from tests.ports import hold_port
 
@@ -31,3 +36,33 @@ def unused_tcp_port() -> Iterator[int]:
     """
     with hold_port() as port:
         yield port
+
+
+@pytest.fixture
+def aiohttp_client(aiohttp_client: Any) -> Callable[..., Awaitable[TestClient[Any, Any]]]:
+    """
+    In the place of pytest-aiohttp's: the server is configured as the product's.
+    """
+
+    async def start(served: web.Application | AppServer) -> TestClient[Any, Any]:
+        client: TestClient[Any, Any] = await aiohttp_client(
+            AppServer(served) if isinstance(served, web.Application) else served
+        )
+        return client
+
+    return start
+
+
+@pytest.fixture
+async def aiohttp_server() -> AsyncIterator[Callable[[web.Application], Awaitable[AppServer]]]:
+    """
+    The same without a client.
+    """
+    async with AsyncExitStack() as stack:
+
+        async def start(app: web.Application) -> AppServer:
+            server = AppServer(app)
+            await stack.enter_async_context(server)
+            return server
+
+        yield start

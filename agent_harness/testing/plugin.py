@@ -161,11 +161,12 @@ async def harness_client(harness: Harness) -> AsyncIterator[TestClient[Any, Any]
     """
     An aiohttp test client of ``harness``, served in the test's own loop. Needs no pytest-aiohttp.
     """
-    from aiohttp.test_utils import TestClient, TestServer
+    from aiohttp.test_utils import TestClient
 
     from agent_harness.server import make_app
+    from agent_harness.testing.app_server import AppServer
 
-    async with TestClient(TestServer(make_app(harness))) as client:
+    async with TestClient(AppServer(make_app(harness))) as client:
         yield client
 
 

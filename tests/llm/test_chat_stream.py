@@ -13,7 +13,6 @@ import attrs
 import orjson
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +36,7 @@ from agent_harness.llm.chat_reader import AnswerReader
 from agent_harness.llm.upstream_frames import EventReader
 from agent_harness.protocol.blocks import Block
 from agent_harness.protocol.items import InputText, Message, Usage
+from agent_harness.testing.app_server import AppServer
 
 T = TypeVar("T")
 Chunk = dict[str, Any]
@@ -582,8 +582,8 @@ async def serving(*scripts: bytes | Script, **settings: Any) -> AsyncIterator[tu
     server.scripts = list(scripts)
     app = web.Application()
     app.router.add_post("/v1/chat/completions", server.handle)
-    test_server = TestServer(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await test_server.start_server()
+    test_server = AppServer(app, handler_cancellation=True)
+    await test_server.start_server(shutdown_timeout=0.1)
     fields: dict[str, Any] = {"api": "chat", "model": "m", "api_key": "k", "max_retries": 0, **settings}
     model = ChatModel(ProviderSettings(base_url=str(test_server.make_url("/v1")), **fields))
     try:

@@ -24,12 +24,12 @@ from typing import Any
 import attrs
 import pytest
 from aiohttp import ClientSession, ClientTimeout, TCPConnector
-from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from agent_harness.engine.harness import Harness
 from agent_harness.llm.scripted import ScriptedModel, call, say
 from agent_harness.server import make_app
+from agent_harness.testing.app_server import AppServer
 from agent_harness.testing.mock_llm import make_mock_app
 from tests.processes import Program, start
 from tests.support import DONE, TOOL, WAIT_S, Api, Frame, Stream, user
@@ -75,7 +75,7 @@ class Site:
     """
 
     program: Program
-    mock: TestServer
+    mock: AppServer
     http: ClientSession
 
     async def ask(self, method: str, path: str, body: Any = None, *, status: int) -> Any:
@@ -175,7 +175,7 @@ async def open_site(folder: Path, limits: str = "") -> AsyncIterator[Site]:
     """
     Start both servers.
     """
-    mock = TestServer(make_mock_app())
+    mock = AppServer(make_mock_app())
     await mock.start_server()
     settings = folder / "load.toml"
     settings.write_text(

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-from aiohttp.test_utils import TestServer
 
 from agent_harness.config import Limits
 from agent_harness.engine.harness import Harness
 from agent_harness.llm.scripted import ScriptedModel
 from agent_harness.logs import setup_logs
 from agent_harness.server import Access, make_app
+from agent_harness.testing.app_server import AppServer
 from tests.support import Api
 
 Serve = Callable[..., Awaitable[Api]]
@@ -30,7 +30,7 @@ def serve(aiohttp_client: Any) -> Serve:
         model = ScriptedModel(steps)
         harness = Harness({"default": model}, agents=agents, limits=Limits(**limits))
         # As the command line serves: aiohttp's own log of paths is off.
-        server = TestServer(make_app(harness, access))
+        server = AppServer(make_app(harness, access))
         await server.start_server(access_log=None)
         return Api(await aiohttp_client(server), model)
 

@@ -6,10 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import TestClient
 
 from agent_harness.llm.scripted import ScriptedModel
 from agent_harness.server import make_app
+from agent_harness.testing.app_server import AppServer
 from agent_harness.testing.fixtures import make_harness
 from agent_harness.testing.mock_object import MockLLM
 from tests.support import TOOL, WAIT_S, Api
@@ -24,7 +25,7 @@ def test_turn_with_a_client_tool_runs_over_http_under_uvloop() -> None:
 
     async def play(mock: MockLLM) -> tuple[list[str], Any]:
         assert type(asyncio.get_running_loop()).__module__.startswith("uvloop")
-        async with TestClient(TestServer(make_app(make_harness(mock)))) as client:
+        async with TestClient(AppServer(make_app(make_harness(mock)))) as client:
             talk = await Api(client, ScriptedModel()).open()
             await talk.park()
             await talk.result("c1", "teal")

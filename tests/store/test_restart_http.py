@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import TestClient
 
 from agent_harness.config import Limits
 from agent_harness.engine.harness import Harness
@@ -18,6 +18,7 @@ from agent_harness.server import init_app, make_app
 from agent_harness.server.idempotency import KEPT_SESSION_ANSWERS
 from agent_harness.store.base import DropAnswer, PutAnswer, Store
 from agent_harness.store.memory import MemoryStore
+from agent_harness.testing.app_server import AppServer
 from tests.store.stores import GatedStore
 from tests.support import TOOL, WAIT_S, Api, Stream, user
 
@@ -31,7 +32,7 @@ async def serving(store: Store, *steps: Any) -> AsyncIterator[Api]:
     """
     model = ScriptedModel(steps)
     harness = Harness({"default": model}, limits=Limits(), store=store)
-    client: TestClient[web.Request, web.Application] = TestClient(TestServer(make_app(harness)))
+    client: TestClient[web.Request, web.Application] = TestClient(AppServer(make_app(harness)))
     await client.start_server()
     try:
         yield Api(client, model)
@@ -170,6 +171,6 @@ async def test_an_application_around_it_takes_up_the_sessions_when_it_starts() -
     async with serving(store) as api:
         session_id = (await api.create())["id"]
     app = init_app(web.Application(), Harness({"default": ScriptedModel()}, store=store))
-    async with TestClient(TestServer(app)) as client:
+    async with TestClient(AppServer(app)) as client:
         answer = await client.get(f"/agents-backend/v1/sessions/{session_id}")
         assert answer.status == 200

@@ -93,6 +93,7 @@ async def test_in_the_loop(harness_client, harness, mock_llm):
     async with harness_client.post("/v1/sessions", json={{}}) as answer:
         session = await answer.json()
     assert [held.id for held in harness.sessions()] == [session["id"]]
+    assert harness_client.server.handler.handler_cancellation is False
     path = f"/v1/sessions/{{session['id']}}/events?stream=true"
     async with harness_client.post(path, json=MESSAGE) as answer:
         assert "response.completed" in await answer.text()
