@@ -3,10 +3,7 @@ Many followers, slow ones, and those that leave and come back.
 """
 
 import asyncio
-import json
 import logging
-import socket
-import struct
 
 import pytest
 from yarl import URL
@@ -14,6 +11,7 @@ from yarl import URL
 from agent_harness.llm.base import Ended, ItemAdded, ItemDone, TextDelta
 from agent_harness.llm.scripted import ScriptedModel, Step, call, say
 from agent_harness.server import HARNESS
+from tests.sockets import dial, post, receive, reset
 from tests.support import DONE, TOOL, WAIT_S, Stream, Talk, types, user
 
 LOOK = '{"widget_id": 1}'
@@ -176,29 +174,6 @@ async def test_a_number_below_the_newest_is_a_gap_when_nothing_is_kept(serve):
     assert (await talk.stream.until_status("idle"))[0].id == seq + 1
 
 
-def reset(sock: socket.socket) -> None:
-    """Close with RST."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    sock.close()
-
-
-async def dial(talk: Talk, method: str, target: str, body: bytes = b"") -> socket.socket:
-    loop = asyncio.get_running_loop()
-    sock = socket.socket()
-    sock.setblocking(False)
-    await loop.sock_connect(sock, (talk.api.client.host, talk.api.client.port))
-    head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    await loop.sock_sendall(sock, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-    return sock
-
-
-async def receive(sock: socket.socket, wanted: bytes) -> None:
-    loop, got = asyncio.get_running_loop(), b""
-    async with asyncio.timeout(WAIT_S):
-        while wanted not in got:
-            got += await loop.sock_recv(sock, 65536)
-
-
 async def test_a_follower_that_leaves_cancels_nothing_and_logs_nothing(serve, caplog):
     """B119: RST between two events, before the answer begins, and before the end."""
     gate = asyncio.Event()
@@ -207,12 +182,10 @@ async def test_a_follower_that_leaves_cancels_nothing_and_logs_nothing(serve, ca
     talk = await api.open()
     await talk.send()
     await talk.stream.until("response.output_text.delta")
-    middle = await dial(talk, "GET", f"{talk.path}/stream?after=0")
+    middle = await dial(talk.api.client.port, "GET", f"{talk.path}/stream?after=0")
     await receive(middle, b"output_text.delta")
-    before = await dial(talk, "GET", f"{talk.path}/stream")
-    posting = await dial(
-        talk, "POST", f"{talk.path}/events?stream=true", json.dumps(user("and", delivery="steer")).encode()
-    )
+    before = await dial(talk.api.client.port, "GET", f"{talk.path}/stream")
+    posting = await post(talk.api.client.port, f"{talk.path}/events?stream=true", user("and", delivery="steer"))
     await receive(posting, b"session.status")
     assert feed(talk).followers >= 3
     for sock in (before, middle, posting):
@@ -224,7 +197,7 @@ async def test_a_follower_that_leaves_cancels_nothing_and_logs_nothing(serve, ca
     async with asyncio.timeout(WAIT_S):
         while feed(talk).followers > 1:
             talk.stream.raw += await talk.stream.response.content.readany()
-    ending = await dial(talk, "GET", f"{talk.path}/stream")
+    ending = await dial(talk.api.client.port, "GET", f"{talk.path}/stream")
     await receive(ending, b"session.status")
     reset(ending)
     assert (await api.ask("DELETE", talk.path)).status == 200
@@ -235,7 +208,7 @@ async def test_a_follower_that_leaves_in_silence_is_gone_within_a_ping(serve, ca
     """B119."""
     api = await serve(ping_s=0.02)
     talk = await api.open()
-    others = [await dial(talk, "GET", f"{talk.path}/stream") for _ in range(5)]
+    others = [await dial(talk.api.client.port, "GET", f"{talk.path}/stream") for _ in range(5)]
     for sock in others:
         await receive(sock, b"session.status")
         reset(sock)
@@ -279,7 +252,7 @@ async def test_a_follower_that_reads_nothing_does_not_hold_up_delete_or_the_serv
     monkeypatch.setattr("agent_harness.server.event_stream.LAST_WORD_S", 0.05)
     api = await serve(say("x" * 9_000_000, "y" * 9_000_000))
     talk = Talk(api, (await api.create())["id"])
-    deaf = [await dial(talk, "GET", f"{talk.path}/stream") for _ in range(2)]
+    deaf = [await dial(talk.api.client.port, "GET", f"{talk.path}/stream") for _ in range(2)]
     for sock in deaf:
         await receive(sock, b"session.status")
     await talk.turn()
