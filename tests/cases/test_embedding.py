@@ -218,6 +218,26 @@ async def test_a_server_that_stops_ends_its_turns_and_its_connections(play: Any,
     assert (await case.tell_mock("/stats?disconnects=1"))["disconnects"] == 1
 
 
+@both
+@pytest.mark.parametrize("transport", ["aiohttp", "openai"])
+async def test_a_harness_that_closes_closes_its_connections_to_model_servers(
+    play: Any, dialect: Dialect, transport: str
+) -> None:
+    """
+    B155, B168: the one that is kept for the next turn, when no turn runs.
+    """
+    case = await play(dialect, {"text": "one"}, {"text": "two"}, provider={"transport": transport})
+    connections = case.mock.server.handler
+    testers = len(connections.connections)
+    for _ in range(2):
+        await case.says()
+    assert len(connections.connections) == testers + 1
+    await case.api.client.app[HARNESS].aclose()
+    async with asyncio.timeout(WAIT_S):
+        while len(connections.connections) > testers:
+            await case.requests()
+
+
 PROGRAM = """
 import asyncio, sys
 from tests.cases.untidy import main

@@ -4,6 +4,7 @@ development mode.
 """
 
 import asyncio
+import gc
 import sys
 from typing import Any
 
@@ -26,6 +27,14 @@ TURNS: list[list[dict[str, Any]]] = [
 
 
 async def main(dialect: Any) -> None:
+    await play(dialect)
+    gc.collect()
+    # What the application holds does not go, and so does not warn: aiohttp remembers applications.
+    held = [each for each in gc.get_objects() if isinstance(each, aiohttp.ClientSession) and not each.closed]
+    assert not held, f"Unclosed client sessions: {held}"
+
+
+async def play(dialect: Any) -> None:
     # How long a step takes depends on what else the machine does, and is not what is looked at here.
     asyncio.get_running_loop().slow_callback_duration = 60.0
     mock = web.AppRunner(make_mock_app(), access_log=None, shutdown_timeout=1.0)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent_harness.engine.harness import Harness
 from agent_harness.errors import ModelError
 from agent_harness.llm.base import (
     Ended,
@@ -20,6 +21,7 @@ from agent_harness.llm.base import (
 )
 from agent_harness.llm.scripted import Step, call, say, think
 from agent_harness.protocol import events as said
+from agent_harness.protocol.requests import read_events
 from tests.engine.odd import BEGINNINGS, DOWN, TEXT, OddModel, check_failure, raising, yielding
 from tests.engine.rig import open_rig, ticks
 
@@ -312,3 +314,32 @@ async def test_the_status_after_a_failed_turn_tells_what_the_snapshot_shows() ->
         assert await rig.settled() == "failed"
         status = rig.all(said.SessionStatus)[-1]
         assert (status.status, status.last_error.code) == ("failed", rig.snapshot["last_error"]["code"])
+
+
+async def test_a_harness_that_closes_closes_its_models_when_their_streams_have_let_go() -> None:
+    """
+    B155: what a model holds (its connections) goes with the harness; one that holds nothing needs no `aclose`.
+    """
+    streaming = asyncio.Event()
+    told: list[str] = []
+
+    async def hang(request: Request) -> AsyncIterator[Any]:
+        streaming.set()
+        try:
+            await asyncio.Event().wait()
+            yield
+        finally:
+            told.append("let go")
+
+    class Closing(OddModel):
+        async def aclose(self) -> None:
+            told.append("closed")
+
+    models = {"running": Closing(hang), "unused": Closing(), "nothing to close": OddModel()}
+    harness = Harness(models, default_provider="running")
+    session = await harness.create_session()
+    session.send(read_events({"type": "message", "data": {"content": "go"}}))
+    async with asyncio.timeout(5):
+        await streaming.wait()
+        await harness.aclose()
+    assert told == ["let go", "closed", "closed"]
