@@ -74,7 +74,7 @@ def read_drawing() -> dict[str, list[str]]:
 def test_every_class_is_public_and_has_a_sentence() -> None:
     names = {cls.__name__ for cls in CLASSES}
 
-    assert {*names, "HarnessError"} == set(errors.__all__)
+    assert {*names, "HarnessError", "forget_frames"} == set(errors.__all__)
     assert list(errors.__all__) == sorted(errors.__all__)
     assert all((cls.__doc__ or "").strip() for cls in CLASSES)
 
@@ -172,3 +172,19 @@ def test_one_clause_catches_everything_raised_on_purpose() -> None:
     for error in (InvalidRequest("m"), ModelError("m", code="rate_limited"), errors.ConfigError("m")):
         with pytest.raises(HarnessError):
             raise error
+
+
+def test_frames_are_forgotten_of_all_that_an_error_goes_back_to() -> None:
+    def fail(error: Exception) -> Exception:
+        try:
+            raise error
+        except Exception as caught:
+            return caught
+
+    inner, other, context = fail(KeyError("inner")), fail(ValueError("other")), fail(OSError("context"))
+    group = fail(ExceptionGroup("both", [inner, other]))
+    group.__context__ = context
+    context.__context__ = group  # a ring
+    assert all(error.__traceback__ for error in (inner, other, context, group))
+    errors.forget_frames(group)
+    assert not any(error.__traceback__ for error in (inner, other, context, group))
