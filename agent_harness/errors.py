@@ -253,8 +253,10 @@ def forget_frames(error: BaseException) -> None:
     through: each would hold the other, and all that its frames hold, until the collector of cycles comes by.
     """
     found: list[BaseException | None] = [error]
+    seen: set[int] = set()
     while found:
         one = found.pop()
-        if one is not None and one.__traceback__ is not None:
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
             one.__traceback__ = None
             found += one.__cause__, one.__context__, *getattr(one, "exceptions", ())
