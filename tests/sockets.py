@@ -12,28 +12,35 @@ from aiohttp.test_utils import BaseTestServer
 
 from tests.support import WAIT_S
 
-__all__ = ["dial", "post", "receive", "reset", "see_gone"]
+__all__ = ["dial", "get", "post", "receive", "reset", "see_gone", "written"]
 
 
-async def dial(port: int, method: str, target: str, body: bytes = b"", *headers: str) -> socket.socket:
+async def dial(port: int, data: bytes) -> socket.socket:
     """
-    A connection on which one whole request was sent.
+    A connection on which *data* was sent.
     """
     sock = socket.socket()
     sock.setblocking(False)
     await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
-    await asyncio.get_running_loop().sock_sendall(sock, written(method, target, body, *headers))
+    await asyncio.get_running_loop().sock_sendall(sock, data)
     return sock
+
+
+async def get(port: int, target: str) -> socket.socket:
+    """
+    The same with a GET.
+    """
+    return await dial(port, written("GET", target))
 
 
 async def post(port: int, target: str, value: Any, *headers: str) -> socket.socket:
     """
-    The same with *value* as JSON.
+    The same with a POST of *value* as JSON.
     """
-    return await dial(port, "POST", target, json.dumps(value).encode(), *headers)
+    return await dial(port, written("POST", target, json.dumps(value).encode(), *headers))
 
 
-def written(method: str, target: str, body: bytes, *headers: str) -> bytes:
+def written(method: str, target: str, body: bytes = b"", *headers: str) -> bytes:
     """
     A request as bytes.
     """

@@ -21,8 +21,8 @@ from tests.support import Api
 @pytest.fixture
 def play(aiohttp_client: Any) -> Callable[..., Awaitable[Case]]:
     """
-    ``await play(dialect, *entries, provider={…}, agent={…}, strict={…}, limits…)``: a new session whose model answers
-    by these entries of the mock model server. Both servers are real, and so is everything between them.
+    ``await play(dialect, *entries, provider={…}, agent={…}, strict={…}, middleware=…, limits…)``: a new session whose
+    model answers by these entries of the mock model server. Both servers are real, and so is everything between them.
     """
 
     async def start(
@@ -31,6 +31,7 @@ def play(aiohttp_client: Any) -> Callable[..., Awaitable[Case]]:
         provider: Mapping[str, Any] | None = None,
         agent: Mapping[str, Any] | None = None,
         strict: Mapping[str, bool] | None = None,
+        middleware: Any = None,
         **limits: Any,
     ) -> Case:
         mock = await aiohttp_client(make_mock_app())
@@ -45,7 +46,10 @@ def play(aiohttp_client: Any) -> Callable[..., Awaitable[Case]]:
             **fields,
         )
         harness = open_harness(Settings(providers=(settings,), default_provider=dialect, limits=Limits(**limits)))
-        api = Api(await aiohttp_client(make_app(harness)), ScriptedModel(()))
+        app = make_app(harness)
+        if middleware is not None:
+            app.middlewares.append(middleware)
+        api = Api(await aiohttp_client(app), ScriptedModel(()))
         case = Case(api, (await api.create(agent={"tools": TOOLS, **(agent or {})}))["id"])
         case.dialect, case.mock = dialect, mock
         await case.script(*entries, strict=strict)

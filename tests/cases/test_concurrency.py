@@ -3,14 +3,17 @@ Messages that come while a turn runs.
 """
 
 import asyncio
+import json
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from agent_harness.testing.strict import Dialect
 from tests.cases.rig import DIALECTS, begun, calling
-from tests.support import user
+from tests.sockets import dial, post, receive, reset, see_gone, written
+from tests.support import WAIT_S, user
 
 both = pytest.mark.parametrize("dialect", DIALECTS)
 
@@ -89,6 +92,100 @@ async def test_a_waiting_message_whose_client_leaves_holds_up_nobody(play: Any, 
     assert await case.rests() == "idle"
     assert [text for _, text in await case.texts()] == ["first", "one", "second", "two", "third", "three"]
     assert [request.status for request in await case.requests()] == [200] * 3
+
+
+@both
+async def test_a_message_whose_client_leaves_before_its_answer_is_taken_and_runs(play: Any, dialect: Dialect) -> None:
+    """
+    B134: a plain POST, whole, behind a turn that runs; it waits in its place like others.
+    """
+    taken, left = asyncio.Event(), asyncio.Event()
+
+    @web.middleware
+    async def hold_back(request: web.Request, handler: Any) -> web.StreamResponse:
+        answer: web.StreamResponse = await handler(request)
+        if "x-leaves" in request.headers:
+            taken.set()
+            await left.wait()
+        return answer
+
+    case = await play(dialect, {"text": "one", "block": True}, {"text": "two"}, {"text": "three"}, middleware=hold_back)
+    await case.send("first")
+    await case.parked(1)
+    leaving = await post(case.api.client.port, f"{case.path}/events", user("second"), "X-Leaves: yes")
+    port = leaving.getsockname()[1]
+    async with asyncio.timeout(WAIT_S):
+        await taken.wait()
+    reset(leaving)
+    await see_gone(case.api.client.server, port)
+    left.set()
+    await case.send("third")
+    await case.release()
+    assert await case.rests() == "idle"
+    assert [text for _, text in await case.texts()] == ["first", "one", "second", "two", "third", "three"]
+    assert [request.status for request in await case.requests()] == [200] * 3
+
+
+@both
+@pytest.mark.parametrize("warm", [False, True], ids=["first turn", "later turn"])
+async def test_an_interrupt_sent_in_one_write_with_its_message_cancels_the_turn(
+    play: Any, dialect: Dialect, warm: bool
+) -> None:
+    """
+    B126: on one connection, the answer to neither waited for. The model is not asked; where a connection to it is open
+    it may be, and the request is dropped. The next turn is not cancelled.
+    """
+    case = await play(dialect, {"text": "before"})
+    if warm:
+        await case.says("first")
+    await case.script({"text": "no", "block": True})
+    before = len(await case.requests())
+    target = f"{case.path}/events"
+    both_at_once = b"".join(
+        written("POST", target, json.dumps(body).encode()) for body in (user("go"), {"type": "interrupt"})
+    )
+    client = await dial(case.api.client.port, both_at_once)
+    got = await receive(client, b'"interrupted":')
+    client.close()
+    assert got.count(b"HTTP/1.1 202 ") == 2 and b'"interrupted":true' in got
+    await case.stream.until("response.cancelled")
+    assert await case.rests() == "idle"
+    await case.upstreams(0)
+    asked = [request.status for request in (await case.requests())[before:]]
+    assert asked in ([[], [None]] if warm else [[]])
+    await case.script({"text": "fine"})
+    assert (await case.says("next"))["status"] == "completed"
+    last = (await case.requests())[-1]
+    told = [text for (text,) in last.of("user")][-3:]
+    assert last.status == 200 and (told[0], told[2]) == ("go", "next") and "interrupted" in told[1]
+
+
+@both
+@pytest.mark.parametrize("clears", [False, True], ids=["queue stays", "queue is cleared"])
+async def test_an_interrupt_loses_no_waiting_message_unless_it_says_which(
+    play: Any, dialect: Dialect, clears: bool
+) -> None:
+    """
+    B128: they run next, in order; with ``clear_queue`` the answer and the events list them, and none is sent.
+    """
+    entries = [{"text": "no", "block": True}, {"text": "two"}, {"text": "three"}, {"text": "four"}]
+    case = await play(dialect, *entries)
+    await case.send("first")
+    await case.parked(1)
+    waiting = [await case.send("second"), await case.send("third")]
+    ids = [sent["item_id"] for sent in waiting]
+    answer = await case.interrupt(clear_queue=clears)
+    assert (answer["interrupted"], answer["dropped"]) == (True, ids if clears else [])
+    assert await case.rests() == "idle"
+    gone = [frame.data["item"] for frame in case.stream.frames if frame.event == "session.item"]
+    assert [item["id"] for item in gone if item["status"] == "cancelled"] == (ids if clears else [])
+    ends = [(await case.record(sent))["status"] for sent in waiting]
+    assert ends == (["cancelled"] * 2 if clears else ["completed"] * 2)
+    assert (await case.says("fourth"))["status"] == "completed"
+    last = (await case.requests())[-1]
+    told = [text for (text,) in last.of("user") if "interrupted" not in text]
+    assert told == (["first", "fourth"] if clears else ["first", "second", "third", "fourth"])
+    assert [request.status for request in (await case.requests())[1:]] == [200] * (1 if clears else 3)
 
 
 @both

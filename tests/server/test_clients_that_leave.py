@@ -15,7 +15,7 @@ from agent_harness.llm.base import ItemAdded, ItemDone, TextDelta
 from agent_harness.llm.scripted import ScriptedModel, Step, call, say
 from agent_harness.server import make_app
 from agent_harness.testing.app_server import AppServer
-from tests.sockets import dial, post, receive, reset, see_gone
+from tests.sockets import get, post, receive, reset, see_gone
 from tests.store.stores import GatedStore
 from tests.support import TOOL, WAIT_S, Api, Talk, types, user
 
@@ -49,7 +49,7 @@ async def test_followers_that_leave_in_silence_are_gone_and_the_turn_goes_on(
     handlers = count_handlers()
     posting = await post(api.client.port, f"{talk.path}/events?stream=true", user("hello"))
     await receive(posting, b"output_text.delta")
-    following = await dial(api.client.port, "GET", f"{talk.path}/stream")
+    following = await get(api.client.port, f"{talk.path}/stream")
     await receive(following, b"session.status")
     feed = harness.get(talk.id).feed
     assert (feed.followers, count_handlers()) == (2, handlers + 2)

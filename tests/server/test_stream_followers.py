@@ -11,7 +11,7 @@ from yarl import URL
 from agent_harness.llm.base import Ended, ItemAdded, ItemDone, TextDelta
 from agent_harness.llm.scripted import ScriptedModel, Step, call, say
 from agent_harness.server import HARNESS
-from tests.sockets import dial, post, receive, reset
+from tests.sockets import get, post, receive, reset
 from tests.support import DONE, TOOL, WAIT_S, Stream, Talk, types, user
 
 LOOK = '{"widget_id": 1}'
@@ -182,9 +182,9 @@ async def test_a_follower_that_leaves_cancels_nothing_and_logs_nothing(serve, ca
     talk = await api.open()
     await talk.send()
     await talk.stream.until("response.output_text.delta")
-    middle = await dial(talk.api.client.port, "GET", f"{talk.path}/stream?after=0")
+    middle = await get(talk.api.client.port, f"{talk.path}/stream?after=0")
     await receive(middle, b"output_text.delta")
-    before = await dial(talk.api.client.port, "GET", f"{talk.path}/stream")
+    before = await get(talk.api.client.port, f"{talk.path}/stream")
     posting = await post(talk.api.client.port, f"{talk.path}/events?stream=true", user("and", delivery="steer"))
     await receive(posting, b"session.status")
     assert feed(talk).followers >= 3
@@ -197,7 +197,7 @@ async def test_a_follower_that_leaves_cancels_nothing_and_logs_nothing(serve, ca
     async with asyncio.timeout(WAIT_S):
         while feed(talk).followers > 1:
             talk.stream.raw += await talk.stream.response.content.readany()
-    ending = await dial(talk.api.client.port, "GET", f"{talk.path}/stream")
+    ending = await get(talk.api.client.port, f"{talk.path}/stream")
     await receive(ending, b"session.status")
     reset(ending)
     assert (await api.ask("DELETE", talk.path)).status == 200
@@ -208,7 +208,7 @@ async def test_a_follower_that_leaves_in_silence_is_gone_within_a_ping(serve, ca
     """B119."""
     api = await serve(ping_s=0.02)
     talk = await api.open()
-    others = [await dial(talk.api.client.port, "GET", f"{talk.path}/stream") for _ in range(5)]
+    others = [await get(talk.api.client.port, f"{talk.path}/stream") for _ in range(5)]
     for sock in others:
         await receive(sock, b"session.status")
         reset(sock)
@@ -252,7 +252,7 @@ async def test_a_follower_that_reads_nothing_does_not_hold_up_delete_or_the_serv
     monkeypatch.setattr("agent_harness.server.event_stream.LAST_WORD_S", 0.05)
     api = await serve(say("x" * 9_000_000, "y" * 9_000_000))
     talk = Talk(api, (await api.create())["id"])
-    deaf = [await dial(talk.api.client.port, "GET", f"{talk.path}/stream") for _ in range(2)]
+    deaf = [await get(talk.api.client.port, f"{talk.path}/stream") for _ in range(2)]
     for sock in deaf:
         await receive(sock, b"session.status")
     await talk.turn()

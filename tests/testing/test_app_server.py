@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from agent_harness.testing.app_server import AppServer
-from tests.sockets import dial, reset, see_gone
+from tests.sockets import get, reset, see_gone
 from tests.support import WAIT_S
 
 
@@ -35,7 +35,7 @@ async def test_the_handler_of_a_client_that_left_goes_on_unless_the_server_is_to
     options = {"handler_cancellation": True} if cancels else {}
     async with asyncio.timeout(WAIT_S), AppServer(app, **options) as server:
         assert server.port is not None
-        client = await dial(server.port, "GET", "/")
+        client = await get(server.port, "/")
         port = client.getsockname()[1]
         await begun.wait()
         reset(client)
