@@ -112,13 +112,15 @@ def follow_message(session: SessionState, sent: Sent) -> tuple[Follower, Part]:
         RateLimited: too many follow it.
     """
     turn = session.transcript.turns[sent.response_id]
-    kept = (published.event for published in session.feed.kept())
     # Since a restart, say.
-    forgotten = turn.completed_at is not None and not any(
-        isinstance(event, TERMINAL_EVENTS) and event.response.id == turn.id for event in kept
-    )
+    forgotten = turn.completed_at is not None and not _is_end_kept(session, turn.id)
     follower = session.follow(sent=sent)
     return follower, OneResponse(turn.id, turn.status == "in_progress", forgotten)
+
+
+def _is_end_kept(session: SessionState, response_id: str) -> bool:
+    kept = (published.event for published in session.feed.kept())
+    return any(isinstance(event, TERMINAL_EVENTS) and event.response.id == response_id for event in kept)
 
 
 async def read_part(follower: Follower, part: Part) -> AsyncIterator[list[Published]]:
