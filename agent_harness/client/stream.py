@@ -39,7 +39,7 @@ class EventStream:
         self.opening_seq = 0
         self._connection = connection
         self._path = path
-        self._retries = Retries(connection)
+        self._retries, self._resumes = Retries(connection), Retries(connection)
         self._response: aiohttp.ClientResponse | None = None
         self._reader = FrameReader()
         self._frames: deque[Frame] = deque()
@@ -95,7 +95,7 @@ class EventStream:
             ConnectionError: it has done so for long.
         """
         self._over = False
-        await self._retries.wait(Again(ConnectionError("the server ended the stream")))
+        await self._resumes.wait(Again(ConnectionError("the server ended the stream")))
 
     def close(self, failure: Exception | None = None) -> None:
         """
@@ -233,4 +233,5 @@ class EventStream:
         if self.seq is not None and number <= self.seq:
             return False
         self.seq = number
+        self._resumes.reset()
         return True

@@ -2,6 +2,7 @@
 What has to be written down of a session when something was kept: read off the events and the transcript.
 """
 
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,8 @@ class Ledger:
         waiting: Iterable[str] = (),
         offer: Offer | None = None,
     ) -> None:
-        self._session = session
+        # Not held: the session holds its ledger, and goes by itself when it is deleted.
+        self._session: SessionState = weakref.proxy(session)
         self._entered = entered
         self._waiting = set(waiting)
         self._head: Head | None = None

@@ -41,7 +41,7 @@ class HttpReply:
     A `Reply` over aiohttp's response.
     """
 
-    __slots__ = ("_deadline", "_expired", "_reading", "_response", "_timer", "headers", "status")
+    __slots__ = ("_deadline", "_expired", "_gone", "_reading", "_response", "_timer", "headers", "status")
 
     def __init__(self, response: ClientResponse) -> None:
         self._response = response
@@ -49,7 +49,7 @@ class HttpReply:
         self.headers: Mapping[str, str] = response.headers
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = 0.0
-        self._reading = self._expired = False
+        self._reading = self._expired = self._gone = False
 
     async def read_piece(self, deadline: float) -> bytes:
         """
@@ -109,9 +109,12 @@ class HttpReply:
         self._timer = None
         if not self._reading:
             # The next read sets it again.
+            self._gone = False
             return
         self._expired = asyncio.get_running_loop().time() >= self._deadline
-        if self._expired or self._is_gone():
+        # At a good end it is gone too, for a moment, before the reader hears of it.
+        was_gone, self._gone = self._gone, self._is_gone()
+        if self._expired or (was_gone and self._gone):
             self._response.close()
         else:
             self._look_later()

@@ -4,6 +4,7 @@ Messages, the turns that answer them, and the functions that run meanwhile.
 
 import asyncio
 import gc
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -512,3 +513,22 @@ async def test_a_run_goes_on_where_the_server_is_stopped_and_started_again_with_
                 result = await running
                 assert (result.status, result.text) == ("completed", "It is teal.")
                 assert (await session.run("and now?")).text == "Next."
+
+
+async def test_a_server_that_ends_every_stream_is_given_up(pretend: Any) -> None:
+    status = {"type": "session.status", "seq": 1, "status": "running", "response_id": "resp_1", "required_actions": []}
+    body = f"event: session.status\ndata: {json.dumps(status)}\n\ndata: [DONE]\n\n"
+
+    async def handle(request: web.Request) -> web.Response:
+        if request.method == "POST":
+            taken = {"queued": False, "item_id": "msg_1", "response_id": "resp_1", "seq": 1}
+            return web.json_response({"id": "sess_1", **taken}, status=202)
+        if request.path.endswith("/stream"):
+            return web.Response(text=body, content_type="text/event-stream")
+        return web.json_response({"id": "sess_1", "status": "running"})
+
+    client = await pretend(handle, patience_s=0.2)
+    session = await client.sessions.get("sess_1")
+    async with asyncio.timeout(WAIT_S):
+        with pytest.raises(ConnectionError, match="the server ended the stream"):
+            await session.run("hi")

@@ -6,9 +6,11 @@ import asyncio
 import inspect
 import os
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
@@ -27,6 +29,7 @@ from agent_harness.llm.upstream import Upstream, UpstreamError, read_count, read
 from agent_harness.llm.upstream_errors import POLICY, read_error_body, read_error_frame, read_retry_after
 from agent_harness.llm.upstream_frames import EventReader
 from agent_harness.llm.upstream_retries import Attempt, TextOutputs, ask_until_told
+from tests.engine.rig import ticks
 from tests.llm.raw_upstream import Answer, RawUpstream, serve_raw
 
 KEY = "sk-test-0123456789"
@@ -642,6 +645,42 @@ async def test_a_chunk_that_is_none_ends_the_stream_long_before_the_idle_limit(m
             await anext(events)
         await upstream.aclose()
     assert failed.value.code == ("upstream_disconnected" if chosen[0] == "aiohttp" else "upstream_idle")
+
+
+async def test_a_good_end_that_comes_while_the_loop_is_late_is_a_good_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The connection is closed before the reader hears of the end, and the look at it may come between the two.
+    """
+    monkeypatch.setattr("agent_harness.llm.upstream_http.LOOK_S", 0.02)
+    gate = threading.Event()
+
+    def answer(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(65536)
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+            connection.sendall(head + b'data: {"n":1}\n\n')
+            gate.wait(5)
+            connection.sendall(b'data: {"n":2}\n')
+
+    def be_late() -> None:
+        gate.set()
+        thread.join(5)
+        time.sleep(0.05)  # until the look is due, too
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer, args=(server,))
+        thread.start()
+        upstream = Upstream(make_settings(base_url=f"http://127.0.0.1:{server.getsockname()[1]}/v1"))
+        async with asyncio.timeout(5):
+            stream = await upstream.open("/responses", b"{}", "s")
+            assert await stream.next() == [("", {"n": 1})]
+            reading = asyncio.create_task(stream.next())
+            await ticks(3)
+            be_late()
+            assert await reading == [("", {"n": 2})]
+            assert await stream.next() is None
+            await upstream.aclose()
 
 
 async def test_the_status_counts_where_the_body_of_an_error_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:

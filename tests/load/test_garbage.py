@@ -16,6 +16,7 @@ import pytest
 from agent_harness.engine.harness import Harness
 from agent_harness.llm.base import Delta, ItemAdded, Request
 from agent_harness.protocol.requests import read_events
+from agent_harness.store.memory import MemoryStore
 from agent_harness.testing.strict import Dialect
 from tests.engine.rig import ticks
 from tests.llm.raw_upstream import Answer
@@ -169,25 +170,28 @@ class Hanging:
         return b""
 
 
+@pytest.mark.parametrize("store", [None, MemoryStore], ids=["in memory", "with a store"])
 @pytest.mark.parametrize("cut", ["interrupt", "delete"])
-async def test_a_turn_that_is_cut_leaves_its_session_to_nobody(cut: str) -> None:
+async def test_a_turn_that_is_cut_leaves_its_session_to_nobody(cut: str, store: type[MemoryStore] | None) -> None:
     """
     A session that were freed by the collector only would stay for long, with all that it holds.
     """
     gc.collect()
     gc.disable()
     try:
-        async with Harness({"default": Hanging()}) as harness:
+        async with Harness({"default": Hanging()}, store=store and store()) as harness:
             session = await harness.create_session()
             session.send(read_events({"type": "message", "data": {"content": "hi"}}))
-            await ticks(5)
-            assert session.transcript.drafts
+            async with asyncio.timeout(5):
+                while not session.transcript.drafts:
+                    await ticks(1)
             async with asyncio.timeout(5):
                 if cut == "interrupt":
                     await session.interrupt()
                 await harness.delete(session)
             left = weakref.ref(session)
             del session
+            await harness.committed()
             await ticks(5)
             assert left() is None
     finally:
