@@ -659,9 +659,8 @@ async def test_a_good_end_that_comes_while_the_loop_is_late_is_a_good_end(monkey
         with connection:
             connection.recv(65536)
             head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
-            connection.sendall(head + b'data: {"n":1}\n\n')
+            connection.sendall(head + b'data: {"n":1}\n\ndata: {"n":2}\n')
             gate.wait(5)
-            connection.sendall(b'data: {"n":2}\n')
 
     def be_late() -> None:
         gate.set()
