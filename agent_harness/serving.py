@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 TRIM_S = 30.0
 """How often free memory is given back, in seconds."""
 
-COLLECT = (50_000, 5, 1)
+COLLECT = (100_000, 5, 1)
 """
 After how many new objects the collector looks for cycles among them, after how many such looks among older ones, and
 then among all; Python's own numbers are 700, 10, 10 up to 3.12. Nothing else runs while it looks.

@@ -3,7 +3,8 @@ The feed of one session: numbers events, keeps the newest, and lets any number o
 
 A follower has no queue of its own. It holds the number it has read up to and takes what is kept after it; one that
 falls behind what is kept is cut. So a slow follower costs nothing, and slows nobody. An event's bytes are made when the
-first follower asks for them, and kept until all who follow have read them.
+first follower asks for them, and kept until all who follow have read them; then the event goes to the past, and who
+comes back later has the same bytes made of it again.
 
 Where sessions are written down, the feed is *held*: an event gets its number at once, and is released to followers when
 what it tells is on the disk. Without that, numbering and release are one.
@@ -12,11 +13,12 @@ what it tells is on the disk. Without that, numbering and release are one.
 import asyncio
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import attrs
 
+from agent_harness.engine.past import Past
 from agent_harness.protocol.encode import encode_event
 from agent_harness.protocol.events import Event, OutputItemDone, SessionGap, SessionLagged
 from agent_harness.protocol.sizes import event_size
@@ -58,26 +60,28 @@ class Feed:
     called for it.
     """
 
-    # _sleeping are the followers that have read everything; events up to number _bare have no frame, those up to
-    # number _read were read by all.
+    # _fresh are the newest events, those that some follower has yet to read among them, all others are in _past;
+    # _sleeping are the followers that have read everything; events up to number _gone are not kept any more, those up
+    # to number _read were read by all.
     __slots__ = (
-        "_backlog", "_bare", "_followers", "_keep", "_keep_bytes", "_kept", "_kept_bytes", "_read", "_sleeping",
-        "closed", "held", "lagged", "released", "seq",
+        "_backlog", "_followers", "_fresh", "_gone", "_keep", "_keep_bytes", "_kept_bytes", "_past", "_read",
+        "_sleeping", "closed", "held", "lagged", "released", "seq",
     )  # fmt: skip
 
     def __init__(self, keep: int, keep_bytes: int = sys.maxsize, backlog: int = 0) -> None:
-        self.seq = self.released = self._bare = self._read = 0
+        self.seq = self.released = self._gone = self._read = 0
         self.closed = self.held = False
         self.lagged = 0
         """How many followers were cut because they fell behind."""
         self._keep, self._keep_bytes, self._backlog = keep, keep_bytes, max(keep, backlog)
-        self._kept: list[Published] = []
+        self._past = Past()
+        self._fresh: list[Published] = []
         self._kept_bytes = 0
         self._followers: list[Follower] = []
         self._sleeping: list[Follower] = []
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return self.seq - self._gone
 
     @property
     def followers(self) -> int:
@@ -91,7 +95,13 @@ class Feed:
         """
         The oldest number that is kept.
         """
-        return self._kept[0].seq if self._kept else None
+        return self._gone + 1 if self._gone < self.seq else None
+
+    def go_on(self, seq: int) -> None:
+        """
+        Go on behind number *seq*, of which nothing is kept.
+        """
+        self.seq = self.released = self._gone = seq
 
     def publish(self, event: Event, at: float | None = None) -> None:
         """
@@ -99,13 +109,18 @@ class Feed:
         await, no task.
         """
         self.seq = seq = self.seq + 1
-        self._kept.append(Published(seq, event, time.time() if at is None else at))
+        if at is None:
+            at = time.time()
+        if self._followers:
+            self._fresh.append(Published(seq, event, at))
+        else:
+            self._past.append(event, at)
         self._kept_bytes += event_size(event)
         if not self.held:
             self.released = seq
             if self._sleeping:
                 self._wake()
-            if len(self._kept) > self._keep or self._kept_bytes > self._keep_bytes:
+            if seq - self._gone > self._keep or self._kept_bytes > self._keep_bytes:
                 self._trim(seq, seq)
 
     def release(self, seq: int) -> None:
@@ -116,32 +131,34 @@ class Feed:
         before, self.released = self.released, seq
         if self._sleeping:
             self._wake()
-        if len(self._kept) > self._keep or self._kept_bytes > self._keep_bytes:
+        if self.seq - self._gone > self._keep or self._kept_bytes > self._keep_bytes:
             self._trim(before, before)
 
     def since(self, seq: int, most: int = sys.maxsize) -> list[Published]:
         """
-        The released events after number *seq*, the oldest *most* of them; all of them must be kept.
+        The released events after number *seq*, the oldest *most* of them; a follower has yet to read them all.
         """
         if self.released <= seq:
             return []
-        end = len(self._kept) - (self.seq - self.released)
+        end = len(self._fresh) - (self.seq - self.released)
         start = end - (self.released - seq)
-        return self._kept[start : min(end, start + most)]
+        return self._fresh[start : min(end, start + most)]
 
     def kept(self) -> list[Published]:
         """
         Everything that is kept, oldest first.
         """
-        return list(self._kept)
+        return [*self._publish_again(self._past, self._gone + 1), *self._fresh]
 
     def forget(self) -> None:
         """
         Keep nothing; followers that have not read all of it are cut. Nothing happens while an event is held.
         """
-        if self.released < self.seq or not self._kept:
+        if self.released < self.seq or self._gone == self.seq:
             return
-        self._kept = []
+        self._gone = self.seq
+        self._past = Past()
+        self._fresh = []
         self._kept_bytes = 0
         self._wake()
         self._cut_late()
@@ -183,36 +200,51 @@ class Feed:
         if after is None:
             first += [Published(self.seq, event, now, numbered=False) for event in open_calls]
         else:
-            replay = self._replay(after, now)
-            # They are encoded again.
-            self._bare = min(self._bare, self.seq - len(replay))
-            first += replay
+            first += self._replay(after, now)
         follower = Follower(self, first, self.seq)
         self._followers.append(follower)
         return follower
 
     def _replay(self, after: str, now: float) -> list[Published]:
         number = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else None
-        if number is not None and number <= self.seq and self.seq - number <= len(self._kept):
+        if number is not None and self._gone <= number <= self.seq:
             return self._after(number)
         gap = SessionGap(after[:64] if number is None else number, self.first_seq)
-        return [Published(self.seq, gap, now, numbered=False), *self._kept]
+        return [Published(self.seq, gap, now, numbered=False), *self._after(self._gone)]
 
     def _after(self, seq: int) -> list[Published]:
+        """
+        What is kept after number *seq*, all of it fresh again: who replays it at the same time shares the bytes.
+        """
         count = self.seq - seq
-        return self._kept[-count:] if count else []
+        missing = count - len(self._fresh)
+        if missing > 0:
+            self._fresh[:0] = self._publish_again(self._past.take_newest(missing), seq + 1)
+        return self._fresh[-count:] if count else []
+
+    def _publish_again(self, past: Iterable[tuple[Event, float]], first: int) -> list[Published]:
+        """
+        What is *past* as followers get it; the oldest of it is number *first*.
+        """
+        return [Published(seq, event, at) for seq, (event, at) in enumerate(past, first)]
 
     def sleep(self, follower: "Follower") -> None:
         """
-        Note that *follower* has read everything that is released, until it is woken. What all have read is kept without
-        its bytes.
+        Note that *follower* has read everything that is released, until it is woken.
         """
         self._sleeping.append(follower)
         if len(self._sleeping) == len(self._followers):
-            # An event without its frame is what whoever comes later has the same bytes made of.
-            for published in self._kept[max(0, len(self._kept) - (self.seq - self._bare)) :]:
-                published._frame = None
-            self._bare = self.released
+            self._settle()
+
+    def _settle(self) -> None:
+        """
+        All who follow have read what is released: it is past. Without any, everything is.
+        """
+        fresh, keep = self._fresh, self._past.append
+        count = len(fresh) - (self.seq - self.released) if self._followers else len(fresh)
+        for published in fresh[:count]:
+            keep(published.event, published.at)
+        del fresh[:count]
 
     def _wake(self) -> None:
         """
@@ -228,18 +260,21 @@ class Feed:
         follower has yet to read them; never of one above number *newest*. Who still needed one that went is cut.
         Without followers, *slowest* is what counts as read.
         """
-        kept, size, gone = self._kept, self._kept_bytes, 0
-        left = len(kept)
+        past, fresh, size, gone = self._past, self._fresh, self._kept_bytes, 0
+        left, behind = self.seq - self._gone, len(past)
         while left > 1 and (left > self._keep or size > self._keep_bytes):
-            oldest = kept[gone]
+            seq = self._gone + gone + 1
             over = left > self._backlog or size > self._keep_bytes
-            if oldest.seq > newest or not (over or oldest.seq <= self._read or self._was_read(oldest.seq, slowest)):
+            if seq > newest or not (over or seq <= self._read or self._was_read(seq, slowest)):
                 break
-            size -= event_size(oldest.event)
+            size -= past.size_at(gone) if gone < behind else event_size(fresh[gone - behind].event)
             gone += 1
             left -= 1
         if gone:
-            del self._kept[:gone]
+            if behind:
+                past.drop_oldest(min(gone, behind))
+            del fresh[: max(0, gone - behind)]
+            self._gone += gone
             self._kept_bytes = size
             self._cut_late()
 
@@ -254,10 +289,9 @@ class Feed:
         """
         Cut the followers that need what is no longer kept.
         """
-        oldest = self.seq - len(self._kept)
-        if oldest <= self._read:
+        if self._gone <= self._read:
             return
-        cut = [follower for follower in self._followers if follower.read_up_to < oldest]
+        cut = [follower for follower in self._followers if follower.read_up_to < self._gone]
         self.lagged += len(cut)
         for follower in cut:
             follower.cut()
@@ -269,6 +303,8 @@ class Feed:
         if follower in self._followers:
             self._followers.remove(follower)
         self.rouse(follower)
+        if len(self._sleeping) == len(self._followers):
+            self._settle()
 
     def rouse(self, follower: "Follower") -> None:
         """
@@ -333,8 +369,9 @@ class Follower:
         Have *call* called, once, when `ready` may give something again; it gave None. Called in the middle of a change:
         it must not read at once.
         """
-        self._call = call
-        self._feed.sleep(self)
+        asleep, self._call = self._call is not None, call
+        if not asleep:
+            self._feed.sleep(self)
 
     @property
     def read_up_to(self) -> int:

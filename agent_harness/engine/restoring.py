@@ -27,7 +27,7 @@ def make_session(host: "SessionHost", stored: StoredSession, agent: Agent) -> tu
     session = Session(host, agent, dict(stored.agent.metadata), transcript, stored.id)
     session.created_at, session.updated_at = stored.agent.created_at, head.updated_at
     session.usage, session.last_error = head.usage, head.last_error
-    session.feed.seq = session.feed.released = stored.reserved
+    session.feed.go_on(stored.reserved)
     session.feed.held = True
     session.ledger = Ledger(
         session,

@@ -17,12 +17,13 @@ from agent_harness.protocol.items import (
     Part,
 )
 
-__all__ = ["ITEM_SIZE", "event_size", "item_size"]
+__all__ = ["EVENT_SIZE", "ITEM_SIZE", "event_size", "item_size"]
 
 ITEM_SIZE = 400
 """What an item takes beside its texts, in bytes."""
 
-_EVENT_SIZE = 300
+EVENT_SIZE = 300
+"""What an event takes beside its text, in bytes."""
 
 _TEXTS = (InputText, OutputText)
 
@@ -47,9 +48,9 @@ def event_size(event: said.Event) -> int:
     kind = type(event)
     if kind in _PIECES:
         # Nearly all are, so no call is made for them.
-        return _EVENT_SIZE + len(event.delta)  # type: ignore[union-attr]
+        return EVENT_SIZE + len(event.delta)  # type: ignore[union-attr]
     measure = _MEASURES.get(kind)
-    return 2 * _EVENT_SIZE if measure is None else _EVENT_SIZE + measure(event)
+    return 2 * EVENT_SIZE if measure is None else EVENT_SIZE + measure(event)
 
 
 def _parts_size(parts: tuple[Part, ...]) -> int:
@@ -84,7 +85,7 @@ def _arguments_size(event: said.ArgumentsDone) -> int:
 
 
 def _status_size(event: said.SessionStatus) -> int:
-    return sum(_EVENT_SIZE + len(call.arguments) for call in event.required_actions)
+    return sum(EVENT_SIZE + len(call.arguments) for call in event.required_actions)
 
 
 def _agent_size(event: said.SessionUpdated) -> int:
@@ -105,4 +106,4 @@ _MEASURES: dict[type, Callable[[Any], int]] = {
     said.SessionStatus: _status_size,
     said.SessionUpdated: _agent_size,
 }
-"""What an event takes beside `_EVENT_SIZE`; of one that is not listed, as much again."""
+"""What an event takes beside `EVENT_SIZE`; of one that is not listed, as much again."""
