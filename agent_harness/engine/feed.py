@@ -52,7 +52,7 @@ class Published:
 class Feed:
     """
     Args:
-        keep: how many of the newest events are kept for followers that come late or back.
+        keep: how many of the newest events are kept for followers that come late or back, and up to a 64th more.
         keep_bytes: how many bytes of them, about; the newest event is kept whatever its size.
         backlog: how many are kept while a follower has not read them; one that has more to read is cut.
 
@@ -64,8 +64,8 @@ class Feed:
     # _sleeping are the followers that have read everything; events up to number _gone are not kept any more, those up
     # to number _read were read by all.
     __slots__ = (
-        "_backlog", "_followers", "_fresh", "_gone", "_keep", "_keep_bytes", "_kept_bytes", "_past", "_read",
-        "_sleeping", "closed", "held", "lagged", "released", "seq",
+        "_backlog", "_followers", "_fresh", "_gone", "_keep", "_keep_bytes", "_kept_bytes", "_most", "_past",
+        "_read", "_sleeping", "closed", "held", "lagged", "released", "seq",
     )  # fmt: skip
 
     def __init__(self, keep: int, keep_bytes: int = sys.maxsize, backlog: int = 0) -> None:
@@ -74,6 +74,8 @@ class Feed:
         self.lagged = 0
         """How many followers were cut because they fell behind."""
         self._keep, self._keep_bytes, self._backlog = keep, keep_bytes, max(keep, backlog)
+        # To let go of several at a time takes less than of each.
+        self._most = keep + keep // 64
         self._past = Past()
         self._fresh: list[Published] = []
         self._kept_bytes = 0
@@ -120,7 +122,7 @@ class Feed:
             self.released = seq
             if self._sleeping:
                 self._wake()
-            if seq - self._gone > self._keep or self._kept_bytes > self._keep_bytes:
+            if seq - self._gone > self._most or self._kept_bytes > self._keep_bytes:
                 self._trim(seq, seq)
 
     def release(self, seq: int) -> None:
@@ -131,7 +133,7 @@ class Feed:
         before, self.released = self.released, seq
         if self._sleeping:
             self._wake()
-        if self.seq - self._gone > self._keep or self._kept_bytes > self._keep_bytes:
+        if self.seq - self._gone > self._most or self._kept_bytes > self._keep_bytes:
             self._trim(before, before)
 
     def since(self, seq: int, most: int = sys.maxsize) -> list[Published]:
