@@ -31,14 +31,9 @@ from agent_harness.protocol.items import (
     Usage,
     make_id,
 )
-from agent_harness.protocol.offers import brought_tools, check_offers
+from agent_harness.protocol.offers import check_offer, check_offers
 from agent_harness.protocol.results import find_repeated
-from agent_harness.protocol.tools import (
-    TOOLS_MAX,
-    NamedChoice,
-    clean_text,
-    merge_tools,
-)
+from agent_harness.protocol.tools import clean_text
 from agent_harness.protocol.transcript import ClosedBy, Step, Waiting
 from agent_harness.protocol.turns import IncompleteReason, LastError, Turn
 
@@ -77,7 +72,7 @@ class Session(SessionState):
             raise Unavailable("The server is shutting down and takes no messages; results are still taken.")
         running = self.transcript.current
         steer = running is not None and command.delivery == "steer"
-        self._check_tools(command, steer)
+        check_offer(self.transcript, self.agent, command, steer=steer)
         if command.delivery == "reject" and running is not None:
             raise Conflict(
                 f"Turn {running} is running. Wait for its end, interrupt it, or send with delivery queue or steer.",
@@ -335,20 +330,6 @@ class Session(SessionState):
 
     def _runs(self, turn_id: str) -> bool:
         return self.transcript.current == turn_id and not self._suspended
-
-    def _check_tools(self, command: SendMessage, steer: bool) -> None:
-        brought = brought_tools(self.transcript) if steer and command.tools is None else command.tools or ()
-        offered = [tool.name for tool in merge_tools(self.agent.tools, brought)]
-        if len(offered) > TOOLS_MAX:
-            message = f"At most {TOOLS_MAX} tools can be offered; with the agent's these are {len(offered)}."
-            raise InvalidRequest(message, code="invalid_tool", param="tools")
-        choice = command.tool_choice
-        if choice in (None, "auto", "none"):
-            return
-        if not offered or (isinstance(choice, NamedChoice) and choice.name not in offered):
-            names = ", ".join(offered) or "none"
-            message = f"tool_choice asks for a function that is not offered; offered: {names}."
-            raise InvalidRequest(message, param="tool_choice")
 
     def _begin(self, message: Message, command: SendMessage) -> None:
         self.last_error = None

@@ -1,14 +1,16 @@
 """
-Whether an agent's tools go together with those that the messages of its session brought.
+Whether an agent's tools go together with those that the messages of its session bring.
 """
 
 from collections.abc import Iterator
 
 from agent_harness.errors import InvalidRequest
-from agent_harness.protocol.tools import TOOLS_MAX, Tool, merge_tools
+from agent_harness.protocol.agents import Agent
+from agent_harness.protocol.commands import SendMessage
+from agent_harness.protocol.tools import TOOLS_MAX, NamedChoice, Tool, merge_tools
 from agent_harness.protocol.transcript import Transcript
 
-__all__ = ["brought_tools", "check_offers"]
+__all__ = ["brought_tools", "check_offer", "check_offers"]
 
 
 def brought_tools(transcript: Transcript) -> tuple[Tool, ...]:
@@ -17,6 +19,28 @@ def brought_tools(transcript: Transcript) -> tuple[Tool, ...]:
     """
     given = [waiting.tools for waiting in transcript.steered() if waiting.tools is not None]
     return given[-1] if given else transcript.tools
+
+
+def check_offer(transcript: Transcript, agent: Agent, command: SendMessage, *, steer: bool) -> None:
+    """
+    Refuse a message if its turn, the running one where it is to *steer* that, would offer too many tools, or if it asks
+    for a function that is not offered.
+
+    Raises:
+        InvalidRequest: ``invalid_tool`` for too many; else the choice cannot be met.
+    """
+    brought = brought_tools(transcript) if steer and command.tools is None else command.tools or ()
+    offered = [tool.name for tool in merge_tools(agent.tools, brought)]
+    if len(offered) > TOOLS_MAX:
+        message = f"At most {TOOLS_MAX} tools can be offered; with the agent's these are {len(offered)}."
+        raise InvalidRequest(message, code="invalid_tool", param="tools")
+    choice = command.tool_choice
+    if choice in (None, "auto", "none"):
+        return
+    if not offered or (isinstance(choice, NamedChoice) and choice.name not in offered):
+        names = ", ".join(offered) or "none"
+        message = f"tool_choice asks for a function that is not offered; offered: {names}."
+        raise InvalidRequest(message, param="tool_choice")
 
 
 def check_offers(transcript: Transcript, agent_tools: tuple[Tool, ...]) -> None:
