@@ -3,8 +3,8 @@ The feed of one session: numbers events, keeps the newest, and lets any number o
 
 A follower has no queue of its own. It holds the number it has read up to and takes what is kept after it; one that
 falls behind what is kept is cut. So a slow follower costs nothing, and slows nobody. An event's bytes are made when the
-first follower asks for them, and kept until all who follow have read them; then the event goes to the past, and who
-comes back later has the same bytes made of it again.
+first follower asks for them, and kept until all who follow have read them; then the event goes to the replay, and
+who comes back later has the same bytes made of it again.
 
 Where sessions are written down, the feed is *held*: an event gets its number at once, and is released to followers when
 what it tells is on the disk. Without that, numbering and release are one.
@@ -18,7 +18,7 @@ from functools import partial
 
 import attrs
 
-from agent_harness.engine.past import Past
+from agent_harness.engine.replay import Replay
 from agent_harness.protocol.encode import encode_event
 from agent_harness.protocol.events import Event, OutputItemDone, SessionGap, SessionLagged
 from agent_harness.protocol.sizes import event_size
@@ -60,12 +60,12 @@ class Feed:
     called for it.
     """
 
-    # _fresh are the newest events, those that some follower has yet to read among them, all others are in _past;
+    # _fresh are the newest events, those that some follower has yet to read among them, all others are in _replay;
     # _sleeping are the followers that have read everything; events up to number _gone are not kept any more, those up
     # to number _read were read by all.
     __slots__ = (
-        "_backlog", "_followers", "_fresh", "_gone", "_keep", "_keep_bytes", "_kept_bytes", "_most", "_past",
-        "_read", "_sleeping", "closed", "held", "lagged", "released", "seq",
+        "_backlog", "_followers", "_fresh", "_gone", "_keep", "_keep_bytes", "_kept_bytes", "_most", "_read",
+        "_replay", "_sleeping", "closed", "held", "lagged", "released", "seq",
     )  # fmt: skip
 
     def __init__(self, keep: int, keep_bytes: int = sys.maxsize, backlog: int = 0) -> None:
@@ -76,7 +76,7 @@ class Feed:
         self._keep, self._keep_bytes, self._backlog = keep, keep_bytes, max(keep, backlog)
         # To let go of several at a time takes less than of each.
         self._most = keep + keep // 64
-        self._past = Past()
+        self._replay = Replay()
         self._fresh: list[Published] = []
         self._kept_bytes = 0
         self._followers: list[Follower] = []
@@ -116,7 +116,7 @@ class Feed:
         if self._followers:
             self._fresh.append(Published(seq, event, at))
         else:
-            self._past.append(event, at)
+            self._replay.append(event, at)
         self._kept_bytes += event_size(event)
         if not self.held:
             self.released = seq
@@ -150,7 +150,7 @@ class Feed:
         """
         Everything that is kept, oldest first.
         """
-        return [*self._publish_again(self._past, self._gone + 1), *self._fresh]
+        return [*self._publish_again(self._replay, self._gone + 1), *self._fresh]
 
     def forget(self) -> None:
         """
@@ -159,7 +159,7 @@ class Feed:
         if self.released < self.seq or self._gone == self.seq:
             return
         self._gone = self.seq
-        self._past = Past()
+        self._replay = Replay()
         self._fresh = []
         self._kept_bytes = 0
         self._wake()
@@ -202,12 +202,12 @@ class Feed:
         if after is None:
             first += [Published(self.seq, event, now, numbered=False) for event in open_calls]
         else:
-            first += self._replay(after, now)
+            first += self._resume(after, now)
         follower = Follower(self, first, self.seq)
         self._followers.append(follower)
         return follower
 
-    def _replay(self, after: str, now: float) -> list[Published]:
+    def _resume(self, after: str, now: float) -> list[Published]:
         number = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else None
         if number is not None and self._gone <= number <= self.seq:
             return self._after(number)
@@ -221,14 +221,14 @@ class Feed:
         count = self.seq - seq
         missing = count - len(self._fresh)
         if missing > 0:
-            self._fresh[:0] = self._publish_again(self._past.take_newest(missing), seq + 1)
+            self._fresh[:0] = self._publish_again(self._replay.take_newest(missing), seq + 1)
         return self._fresh[-count:] if count else []
 
-    def _publish_again(self, past: Iterable[tuple[Event, float]], first: int) -> list[Published]:
+    def _publish_again(self, replay: Iterable[tuple[Event, float]], first: int) -> list[Published]:
         """
-        What is *past* as followers get it; the oldest of it is number *first*.
+        What is in *replay* as followers get it; the oldest of it is number *first*.
         """
-        return [Published(seq, event, at) for seq, (event, at) in enumerate(past, first)]
+        return [Published(seq, event, at) for seq, (event, at) in enumerate(replay, first)]
 
     def sleep(self, follower: "Follower") -> None:
         """
@@ -240,9 +240,9 @@ class Feed:
 
     def _settle(self) -> None:
         """
-        All who follow have read what is released: it is past. Without any, everything is.
+        All who follow have read what is released: it goes to the replay. Without any, everything does.
         """
-        fresh, keep = self._fresh, self._past.append
+        fresh, keep = self._fresh, self._replay.append
         count = len(fresh) - (self.seq - self.released) if self._followers else len(fresh)
         for published in fresh[:count]:
             keep(published.event, published.at)
@@ -262,19 +262,19 @@ class Feed:
         follower has yet to read them; never of one above number *newest*. Who still needed one that went is cut.
         Without followers, *slowest* is what counts as read.
         """
-        past, fresh, size, gone = self._past, self._fresh, self._kept_bytes, 0
-        left, behind = self.seq - self._gone, len(past)
+        replay, fresh, size, gone = self._replay, self._fresh, self._kept_bytes, 0
+        left, behind = self.seq - self._gone, len(replay)
         while left > 1 and (left > self._keep or size > self._keep_bytes):
             seq = self._gone + gone + 1
             over = left > self._backlog or size > self._keep_bytes
             if seq > newest or not (over or seq <= self._read or self._was_read(seq, slowest)):
                 break
-            size -= past.size_at(gone) if gone < behind else event_size(fresh[gone - behind].event)
+            size -= replay.size_at(gone) if gone < behind else event_size(fresh[gone - behind].event)
             gone += 1
             left -= 1
         if gone:
             if behind:
-                past.drop_oldest(min(gone, behind))
+                replay.drop_oldest(min(gone, behind))
             del fresh[: max(0, gone - behind)]
             self._gone += gone
             self._kept_bytes = size

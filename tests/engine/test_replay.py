@@ -1,5 +1,5 @@
 """
-The past of a feed: whatever is kept and let go of in whatever order, what is read is what was given.
+The replay of a feed: whatever is kept and let go of in whatever order, what is read is what was given.
 """
 
 import gc
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_harness.engine.feed import Feed, Follower, Published
-from agent_harness.engine.past import Past
+from agent_harness.engine.replay import Replay
 from agent_harness.protocol import events as said
 from agent_harness.protocol.sizes import event_size
 
@@ -30,21 +30,21 @@ STEPS = st.one_of(EVENTS, st.tuples(st.sampled_from(("newest", "oldest")), st.in
 
 @given(st.lists(STEPS, max_size=40))
 def test_it_gives_back_what_it_was_given(steps: list[Any]) -> None:
-    past, model = Past(), list[tuple[Any, float]]()
+    replay, model = Replay(), list[tuple[Any, float]]()
     for at, step in enumerate(steps):
         match step:
             case ("newest", count):
                 start = max(0, len(model) - count)
-                assert past.take_newest(len(model) - start) == model[start:]
+                assert replay.take_newest(len(model) - start) == model[start:]
                 del model[start:]
             case ("oldest", count):
-                past.drop_oldest(min(count, len(model)))
+                replay.drop_oldest(min(count, len(model)))
                 del model[:count]
             case event:
-                past.append(event, at / 3)
+                replay.append(event, at / 3)
                 model.append((event, at / 3))
-        assert list(past) == model and len(past) == len(model)
-        assert [past.size_at(index) for index in range(len(past))] == [event_size(event) for event, _ in model]
+        assert list(replay) == model and len(replay) == len(model)
+        assert [replay.size_at(index) for index in range(len(replay))] == [event_size(event) for event, _ in model]
 
 
 PIECES = (
@@ -61,13 +61,13 @@ def test_of_a_run_of_pieces_only_the_first_is_an_object(piece: said.Piece) -> No
     The collector of cycles goes through what is kept of every session: a thousand pieces must not be a thousand
     objects to it.
     """
-    past = Past()
+    replay = Replay()
     gc.collect()
     before = len(gc.get_objects())
     for number in range(1_000):
-        past.append(attrs.evolve(piece, delta=f"word {number}"), number)
+        replay.append(attrs.evolve(piece, delta=f"word {number}"), number)
     assert len(gc.get_objects()) - before < 10
-    assert [event.delta for event, _ in past][-1] == "word 999"
+    assert [event.delta for event, _ in replay][-1] == "word 999"
 
 
 READERS = st.integers(0, 2)
@@ -87,7 +87,7 @@ def test_whoever_follows_and_leaves_each_reader_hears_every_event_once_and_in_or
     held: bool, moves: list[tuple[Any, ...]]
 ) -> None:
     """
-    Events wander between the fresh and the past as readers come, read and go; none of it may be seen.
+    Events wander between the fresh and the replay as readers come, read and go; none of it may be seen.
     """
     feed = Feed(5, backlog=8)
     feed.held = held

@@ -1,5 +1,5 @@
 """
-The past of a feed: events that nobody who follows has yet to read, kept small for who comes back.
+The replay of a feed: events that nobody who follows has yet to read, kept small for who comes back.
 
 Nearly all events are pieces of text, one behind the other. Of such a run only the first is kept whole, of the others
 their text: a third of the memory, and nothing for the collector of cycles to go through.
@@ -14,10 +14,10 @@ from agent_harness.protocol import events as said
 from agent_harness.protocol.changed import changed
 from agent_harness.protocol.sizes import EVENT_SIZE, event_size
 
-__all__ = ["Past"]
+__all__ = ["Replay"]
 
 
-class Past:
+class Replay:
     """
     Events with the time of each (Unix seconds), oldest first.
     """
