@@ -4,29 +4,16 @@ A server process: one application on one socket, until a signal ends it.
 
 import asyncio
 import contextlib
-import ctypes
 import errno
-import gc
-import logging
 import signal
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
 from agent_harness.errors import ListenError
+from agent_harness.memory import care_for_memory
 
 __all__ = ["serve_app"]
-
-log = logging.getLogger(__name__)
-
-TRIM_S = 30.0
-"""How often free memory is given back, in seconds."""
-
-COLLECT = (100_000, 5, 1)
-"""
-After how many new objects the collector looks for cycles among them, after how many such looks among older ones, and
-then among all; Python's own numbers are 700, 10, 10 up to 3.12. Nothing else runs while it looks.
-"""
 
 SHUTDOWN_S = 5.0
 """How long open requests may go on when the server stops, in seconds; streams are ended before."""
@@ -58,7 +45,7 @@ async def serve_app(
         await _start(site, host, port)
         _watch_signals(stop)
         on_listening(_url(runner, host))
-        caring = asyncio.get_running_loop().create_task(_care_for_memory(warm))
+        caring = asyncio.get_running_loop().create_task(care_for_memory(warm))
         await stop.wait()
         caring.cancel()
         if on_stopping is not None:
@@ -74,42 +61,6 @@ async def _start(site: web.TCPSite, host: str, port: int) -> None:
         busy = error.errno == errno.EADDRINUSE
         reason = "is in use; stop what runs there or choose another --port" if busy else f"cannot be used ({error})"
         raise ListenError(f"{_address(host, port)} {reason}.") from None
-
-
-async def _care_for_memory(warm: Callable[[], None]) -> None:
-    try:
-        await asyncio.to_thread(warm)
-    except Exception as error:
-        # Whoever needs it will say so.
-        log.warning("what the first requests need cannot be imported: %r", error)
-    _spare_collections()
-    await _trim_memory()
-
-
-def _spare_collections() -> None:
-    """
-    Have the collector of cycles look less often, and never again at what was imported: a turn leaves none behind it,
-    and at Python's own pace the search takes a seventh of a turn's CPU.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECT)
-
-
-async def _trim_memory() -> None:
-    """
-    Give memory that is free inside the heap back to the system, now and then: large bodies between small things that
-    live on leave holes, and the C library keeps those. Only glibc has the function. Before that the collector looks at
-    what is not old yet: each connection that was closed leaves a cycle of asyncio's.
-    """
-    try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):
-        return
-    while True:
-        await asyncio.sleep(TRIM_S)
-        gc.collect(1)
-        await asyncio.to_thread(trim, 0)
 
 
 def _watch_signals(stop: asyncio.Event) -> None:

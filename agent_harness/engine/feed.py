@@ -10,43 +10,16 @@ Where sessions are written down, the feed is *held*: an event gets its number at
 what it tells is on the disk. Without that, numbering and release are one.
 """
 
-import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 
-import attrs
-
+from agent_harness.engine.follower import Follower, Published
 from agent_harness.engine.replay import Replay
-from agent_harness.protocol.encode import encode_event
-from agent_harness.protocol.events import Event, OutputItemDone, SessionGap, SessionLagged
+from agent_harness.protocol.events import Event, OutputItemDone, SessionGap
 from agent_harness.protocol.sizes import event_size
 
-__all__ = ["Feed", "Follower", "Published"]
-
-
-@attrs.define(eq=False, weakref_slot=False)
-class Published:
-    """
-    An event as followers get it. ``seq`` is its number, or for one that has none the newest number it takes in; ``at``
-    is Unix seconds.
-    """
-
-    seq: int
-    event: Event
-    at: float
-    numbered: bool = True
-    _frame: bytes | None = None
-
-    @property
-    def frame(self) -> bytes:
-        """
-        The event as one SSE frame, encoded once for all who follow now.
-        """
-        if self._frame is None:
-            self._frame = encode_event(self.event, self.seq, self.at, numbered=self.numbered)
-        return self._frame
+__all__ = ["Feed"]
 
 
 class Feed:
@@ -60,9 +33,9 @@ class Feed:
     called for it.
     """
 
-    # _fresh are the newest events, those that some follower has yet to read among them, all others are in _replay;
-    # _sleeping are the followers that have read everything; events up to number _gone are not kept any more, those up
-    # to number _read were read by all.
+    # _fresh are the newest events, with all that some follower has yet to read behind its first frames; all others are
+    # in _replay. _sleeping are the followers that have read everything; events up to number _gone are not kept any
+    # more, those up to number _read were read by all.
     __slots__ = (
         "_backlog", "_followers", "_fresh", "_gone", "_keep", "_keep_bytes", "_kept_bytes", "_most", "_read",
         "_replay", "_sleeping", "closed", "held", "lagged", "released", "seq",
@@ -75,7 +48,7 @@ class Feed:
         """How many followers were cut because they fell behind."""
         self._keep, self._keep_bytes, self._backlog = keep, keep_bytes, max(keep, backlog)
         # To let go of several at a time takes less than of each.
-        self._most = keep + keep // 64
+        self._most = min(keep + keep // 64, self._backlog)
         self._replay = Replay()
         self._fresh: list[Published] = []
         self._kept_bytes = 0
@@ -138,7 +111,7 @@ class Feed:
 
     def since(self, seq: int, most: int = sys.maxsize) -> list[Published]:
         """
-        The released events after number *seq*, the oldest *most* of them; a follower has yet to read them all.
+        The released events after number *seq*, the oldest *most* of them; *seq* is where some follower stands.
         """
         if self.released <= seq:
             return []
@@ -151,6 +124,12 @@ class Feed:
         Everything that is kept, oldest first.
         """
         return [*self._publish_again(self._replay, self._gone + 1), *self._fresh]
+
+    def has_kept(self, wanted: Callable[[Event], bool]) -> bool:
+        """
+        Whether an event that is kept is *wanted*; of pieces, not all are asked.
+        """
+        return any(wanted(published.event) for published in self._fresh) or self._replay.has(wanted)
 
     def forget(self) -> None:
         """
@@ -186,7 +165,7 @@ class Feed:
 
     def follow(
         self, opening: Event, open_calls: list[OutputItemDone], after: str | None = None, *, seq: int | None = None
-    ) -> "Follower":
+    ) -> Follower:
         """
         Attach a follower. First frame, replay and subscription are this one step.
 
@@ -230,20 +209,21 @@ class Feed:
         """
         return [Published(seq, event, at) for seq, (event, at) in enumerate(replay, first)]
 
-    def sleep(self, follower: "Follower") -> None:
+    def sleep(self, follower: Follower) -> None:
         """
         Note that *follower* has read everything that is released, until it is woken.
         """
         self._sleeping.append(follower)
         if len(self._sleeping) == len(self._followers):
-            self._settle()
+            self._put_away()
 
-    def _settle(self) -> None:
+    def _put_away(self) -> None:
         """
         All who follow have read what is released: it goes to the replay. Without any, everything does.
         """
         fresh, keep = self._fresh, self._replay.append
-        count = len(fresh) - (self.seq - self.released) if self._followers else len(fresh)
+        # What was held already when the first of them came is not fresh.
+        count = max(0, len(fresh) - (self.seq - self.released)) if self._followers else len(fresh)
         for published in fresh[:count]:
             keep(published.event, published.at)
         del fresh[:count]
@@ -298,7 +278,7 @@ class Feed:
         for follower in cut:
             follower.cut()
 
-    def detach(self, follower: "Follower") -> None:
+    def detach(self, follower: Follower) -> None:
         """
         Forget a follower; harmless if it is gone.
         """
@@ -306,110 +286,11 @@ class Feed:
             self._followers.remove(follower)
         self.rouse(follower)
         if len(self._sleeping) == len(self._followers):
-            self._settle()
+            self._put_away()
 
-    def rouse(self, follower: "Follower") -> None:
+    def rouse(self, follower: Follower) -> None:
         """
         Note that *follower* does not sleep any more; harmless if it did not.
         """
         if follower in self._sleeping:
             self._sleeping.remove(follower)
-
-
-class Follower:
-    """
-    One reader of a feed. ``lagged`` tells that it was cut; ``on_cut`` is called, if set, at that moment and
-    when the feed is closed: a reader that is stuck must not be waited for.
-    """
-
-    __slots__ = ("_call", "_closed", "_feed", "_first", "_holds", "_seq", "lagged", "on_cut")
-
-    def __init__(self, feed: Feed, first: list[Published], seq: int) -> None:
-        self._feed = feed
-        self._first = first
-        # What the first frames take in must be released before they are given.
-        self._seq = self._holds = seq
-        self._call: Callable[[], None] | None = None
-        self.lagged = self._closed = False
-        self.on_cut: Callable[[], None] | None = None
-
-    async def take(self) -> list[Published]:
-        """
-        Wait for events and take all that are there; an empty list is the end: the feed was closed, or this follower was
-        cut (then ``session.lagged`` was its last event).
-        """
-        while (taken := self.ready()) is None:
-            news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.call_at_news(partial(_settle, news))
-            try:
-                await news
-            except BaseException:
-                self._call = None
-                self._feed.rouse(self)
-                raise
-        return taken
-
-    def ready(self, most: int = sys.maxsize) -> list[Published] | None:
-        """
-        What `take` gives, without waiting, behind the first frames at *most* so many; None if there is nothing yet.
-        """
-        if self._first and self._holds <= self._feed.released:
-            first, self._first = self._first, []
-            return first
-        if self.lagged or self._closed:
-            return []
-        taken = [] if self._first else self._feed.since(self._seq, most)
-        if taken:
-            self._seq = taken[-1].seq
-            return taken
-        if self._feed.closed and self._seq >= self._feed.released == self._feed.seq:
-            return []
-        return None
-
-    def call_at_news(self, call: Callable[[], None]) -> None:
-        """
-        Have *call* called, once, when `ready` may give something again; it gave None. Called in the middle of a change:
-        it must not read at once.
-        """
-        asleep, self._call = self._call is not None, call
-        if not asleep:
-            self._feed.sleep(self)
-
-    @property
-    def read_up_to(self) -> int:
-        """
-        The number of the last event that was taken.
-        """
-        return self._seq
-
-    def wake(self) -> None:
-        """
-        Let the reader look again.
-        """
-        call, self._call = self._call, None
-        if call is not None:
-            call()
-
-    def cut(self) -> None:
-        """
-        Give up on this follower: it fell behind.
-        """
-        self._feed.detach(self)
-        self.lagged = True
-        self._holds = 0
-        self._first = [Published(self._feed.released, SessionLagged(), time.time(), numbered=False)]
-        if self.on_cut is not None:
-            self.on_cut()
-
-    def close(self) -> None:
-        """
-        Stop following; a reader that waits gets the end. Harmless at any time.
-        """
-        self._feed.detach(self)
-        self._closed = True
-        self.wake()
-
-
-def _settle(news: asyncio.Future[None]) -> None:
-    if not news.done():
-        news.set_result(None)

@@ -5,7 +5,7 @@ Parts of a feed: what a reader is given of the batches a follower takes, and whe
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from agent_harness.engine.feed import Follower, Published
+from agent_harness.engine.follower import Follower, Published
 from agent_harness.engine.replies import Sent
 from agent_harness.engine.state import SessionState
 from agent_harness.protocol.events import TERMINAL_EVENTS, ResponseCreated, SessionStatus, event_response_id
@@ -119,8 +119,7 @@ def follow_message(session: SessionState, sent: Sent) -> tuple[Follower, Part]:
 
 
 def _is_end_kept(session: SessionState, response_id: str) -> bool:
-    kept = (published.event for published in session.feed.kept())
-    return any(isinstance(event, TERMINAL_EVENTS) and event.response.id == response_id for event in kept)
+    return session.feed.has_kept(lambda event: isinstance(event, TERMINAL_EVENTS) and event.response.id == response_id)
 
 
 async def read_part(follower: Follower, part: Part) -> AsyncIterator[list[Published]]:

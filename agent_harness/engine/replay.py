@@ -6,12 +6,11 @@ their text: a third of the memory, and nothing for the collector of cycles to go
 """
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
 from agent_harness.protocol import events as said
-from agent_harness.protocol.changed import changed
 from agent_harness.protocol.sizes import EVENT_SIZE, event_size
 
 __all__ = ["Replay"]
@@ -22,8 +21,8 @@ class Replay:
     Events with the time of each (Unix seconds), oldest first.
     """
 
-    # _head is the first piece of the newest run, None if the newest event is no piece; _lead the first of the oldest
-    # run, where that went.
+    # _head is the first piece of the newest run, None if the newest event is no piece; _lead stands for the first piece
+    # of the oldest run, where that went.
     __slots__ = ("_at", "_entries", "_head", "_lead")
 
     def __init__(self) -> None:
@@ -36,7 +35,7 @@ class Replay:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[tuple[said.Event, float]]:
-        return zip(self._read(0), self._at, strict=True)
+        return zip(_make_whole(self._entries, self._lead), self._at, strict=True)
 
     def append(self, event: said.Event, at: float) -> None:
         """
@@ -59,6 +58,12 @@ class Replay:
             self._head = event
         self._entries.append(event)
 
+    def has(self, wanted: Callable[[said.Event], bool]) -> bool:
+        """
+        Whether an event is *wanted*; of a run of pieces, only the first is asked.
+        """
+        return any(not isinstance(entry, str) and wanted(entry) for entry in self._entries)
+
     def size_at(self, index: int) -> int:
         """
         The size of an event in bytes, about; 0 is the oldest.
@@ -71,30 +76,30 @@ class Replay:
         Let go of the newest *count*, and give them back whole.
         """
         start = len(self._entries) - count
-        taken = list(zip(self._read(start), self._at[start:], strict=True))
+        entries, at = self._entries[start:], self._at[start:]
         del self._entries[start:], self._at[start:]
-        head = self._head_of(start - 1)
-        self._head = head if type(head) in _NUMBERS else None
-        return taken
+        head = self._head
+        if head is None or not all(isinstance(entry, str) for entry in entries):
+            # They do not all belong to the newest run.
+            head = self._head_of(start - 1)
+            self._head = head if type(head) in _NUMBERS else None
+        return list(zip(_make_whole(entries, head), at, strict=True))
 
     def drop_oldest(self, count: int) -> None:
         """
         Let go of the oldest *count*.
         """
         if count == len(self._entries):
-            self._head = None
+            self._head = self._lead = None
         elif isinstance(self._entries[count], str):
-            self._lead = self._head_of(count)
+            head = self._head_of(count)
+            # Its text goes with it.
+            self._lead = _make(head, "")
+            if self._head is head:
+                self._head = self._lead
+        else:
+            self._lead = None
         del self._entries[:count], self._at[:count]
-
-    def _read(self, start: int) -> Iterator[said.Event]:
-        head: Any = self._head_of(start - 1)
-        for entry in self._entries[start:]:
-            if isinstance(entry, str):
-                yield changed(head, delta=entry)
-            else:
-                head = entry
-                yield entry
 
     def _head_of(self, index: int) -> Any:
         """
@@ -115,3 +120,26 @@ _NUMBERS: dict[type, Callable[[Any], int]] = {
     said.ArgumentsDelta: attrgetter("output_index"),
 }
 """What tells the part of its item that a piece belongs to."""
+
+
+def _make_whole(entries: Iterable[said.Event | str], head: Any) -> Iterator[said.Event]:
+    """
+    The events that *entries* stand for; *head* is the first of the run that they begin in.
+    """
+    for entry in entries:
+        if isinstance(entry, str):
+            yield _make(head, entry)
+        else:
+            head = entry
+            yield entry
+
+
+def _make(head: Any, text: str) -> said.Event:
+    """
+    The piece *text* of the run of *head*.
+    """
+    kind = type(head)
+    if kind is said.ArgumentsDelta:
+        return said.ArgumentsDelta(head.response_id, head.item_id, head.output_index, text)
+    piece: said.Event = kind(head.response_id, head.item_id, head.output_index, _NUMBERS[kind](head), text)
+    return piece

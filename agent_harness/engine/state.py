@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Literal
 
-from agent_harness.engine.feed import Feed, Follower
+from agent_harness.engine.feed import Feed
+from agent_harness.engine.follower import Follower
 from agent_harness.engine.ledger import Ledger
 from agent_harness.engine.pending import Pending
 from agent_harness.engine.replies import Sent, SessionHost

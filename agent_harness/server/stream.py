@@ -9,7 +9,7 @@ from contextvars import copy_context
 
 from aiohttp import web
 
-from agent_harness.engine.feed import Follower, Published
+from agent_harness.engine.follower import Follower, Published
 from agent_harness.engine.following import Everything, Part, UntilIdle, follow_message
 from agent_harness.engine.replies import Sent
 from agent_harness.engine.session import Session

@@ -10,7 +10,7 @@ import attrs
 import orjson
 
 from agent_harness.config import ProviderSettings
-from agent_harness.engine.feed import Published
+from agent_harness.engine.follower import Published
 from agent_harness.engine.session import Session
 from agent_harness.llm.base import Request, RequestCache
 from agent_harness.llm.responses_input import build_body

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from agent_harness.config import Limits
-from agent_harness.engine.feed import Follower, Published
+from agent_harness.engine.follower import Follower, Published
 from agent_harness.engine.harness import Harness
 from agent_harness.engine.session import Session
 from agent_harness.llm.base import Model

@@ -3,10 +3,12 @@ The feed by itself: numbers, replay, gaps, lagging followers, the end.
 """
 
 import asyncio
+import tracemalloc
 
 import pytest
 
-from agent_harness.engine.feed import Feed, Follower, Published
+from agent_harness.engine.feed import Feed
+from agent_harness.engine.follower import Follower, Published
 from agent_harness.protocol import events as said
 from agent_harness.protocol.items import FunctionCall
 from tests.engine.rig import ticks
@@ -312,3 +314,26 @@ async def test_a_reader_that_sleeps_twice_counts_once() -> None:
     for _ in range(2):
         twice.call_at_news(lambda: None)
     assert texts(await drain(other)) == ["1", "2"]
+
+
+async def test_what_was_held_before_the_first_follower_came_does_not_hide_what_came_after() -> None:
+    feed = Feed(10)
+    feed.held = True
+    publish(feed, "1")
+    follower = feed.follow(OPENING, [])
+    publish(feed, "2", "3")
+    assert await drain(follower) == []
+    feed.release(3)
+    assert texts(await drain(follower)) == ["2", "3"]
+
+
+async def test_a_large_piece_that_is_kept_no_more_takes_no_memory() -> None:
+    feed = Feed(10)
+    tracemalloc.start()
+    try:
+        publish(feed, "x" * 1_000_000, *["y"] * 20)
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()
+    taken = await drain(feed.follow(OPENING, [], "11"))
+    assert texts(taken) == ["y"] * 10

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent_harness.config import Limits
-from agent_harness.engine.feed import Follower, Published
+from agent_harness.engine.follower import Follower, Published
 from agent_harness.engine.harness import Harness
 from agent_harness.engine.ledger import RESERVED
 from agent_harness.errors import InternalError, Unavailable

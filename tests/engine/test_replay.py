@@ -7,10 +7,10 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agent_harness.engine.feed import Feed, Follower, Published
+from agent_harness.engine.feed import Feed
 from agent_harness.engine.replay import Replay
 from agent_harness.protocol import events as said
 from agent_harness.protocol.sizes import event_size
@@ -73,7 +73,8 @@ def test_of_a_run_of_pieces_only_the_first_is_an_object(piece: said.Piece) -> No
 READERS = st.integers(0, 2)
 MOVES = st.one_of(
     st.tuples(st.just("publish"), st.integers(1, 4)),
-    st.tuples(st.just("follow"), READERS, st.integers(0, 30)),
+    st.tuples(st.just("follow"), READERS, st.none() | st.integers(0, 30)),
+    st.tuples(st.just("read"), READERS),
     st.tuples(st.just("read"), READERS),
     st.tuples(st.just("leave"), READERS),
     st.tuples(st.just("release"), st.integers(1, 9)),
@@ -81,6 +82,7 @@ MOVES = st.one_of(
 )
 
 
+@example(True, [("publish", 1), ("follow", 0, None), ("publish", 2), ("read", 0), ("release", 3), ("read", 0)])
 @settings(max_examples=400)
 @given(st.booleans(), st.lists(MOVES, max_size=60))
 def test_whoever_follows_and_leaves_each_reader_hears_every_event_once_and_in_order(
@@ -91,7 +93,7 @@ def test_whoever_follows_and_leaves_each_reader_hears_every_event_once_and_in_or
     """
     feed = Feed(5, backlog=8)
     feed.held = held
-    readers: dict[int, tuple[Follower, list[Published]]] = {}
+    readers: dict[int, Reader] = {}
     for move in moves:
         match move:
             case ("publish", count):
@@ -99,23 +101,45 @@ def test_whoever_follows_and_leaves_each_reader_hears_every_event_once_and_in_or
                     feed.publish(piece_of(feed.seq + 1), float(feed.seq + 1))
             case ("follow", place, after):
                 if place in readers:
-                    readers.pop(place)[0].close()
-                readers[place] = feed.follow(PIECES[0], [], str(min(after, feed.seq))), []
+                    readers.pop(place).follower.close()
+                readers[place] = Reader(feed, None if after is None else min(after, feed.seq))
             case ("read", place) if place in readers:
-                follower, seen = readers[place]
-                while batch := follower.ready():
-                    seen += batch
-                if batch is None:
-                    follower.call_at_news(lambda: None)
-                check(feed, seen, ended=follower.lagged)
+                readers[place].read(feed)
             case ("leave", place) if place in readers:
-                readers.pop(place)[0].close()
+                readers.pop(place).follower.close()
             case ("release", count) if held:
                 feed.release(min(feed.seq, feed.released + count))
             case ("forget",):
                 feed.forget()
         kept = [(published.seq, published.event, published.at) for published in feed.kept()]
         assert kept == [(seq, piece_of(seq), float(seq)) for seq in range(feed.seq - len(feed) + 1, feed.seq + 1)]
+
+
+class Reader:
+    """
+    A follower and the numbers it was given: all from the one after *after*, or after the newest at its beginning.
+    """
+
+    def __init__(self, feed: Feed, after: int | None) -> None:
+        # Of what is not kept any more a gap tells.
+        oldest = feed.seq - len(feed)
+        self.next = 1 + (feed.seq if after is None else max(after, oldest))
+        self.follower = feed.follow(PIECES[0], [], None if after is None else str(after))
+
+    def read(self, feed: Feed) -> None:
+        """
+        Read all that is there, and look at it.
+        """
+        while batch := self.follower.ready():
+            for published in batch:
+                if published.numbered:
+                    assert published.seq == self.next <= feed.released
+                    assert (published.event, published.at) == (piece_of(self.next), float(self.next))
+                    assert b"id: %d\n" % self.next in published.frame
+                    self.next += 1
+        assert self.follower.lagged or self.next > feed.released
+        if batch is None:
+            self.follower.call_at_news(lambda: None)
 
 
 def piece_of(seq: int) -> said.Event:
@@ -125,17 +149,3 @@ def piece_of(seq: int) -> said.Event:
     if seq % 5 == 0:
         return said.TextDone("resp_1", "msg_1", 0, 0, str(seq))
     return said.TextDelta("resp_1", f"msg_{seq // 10}", 0, 0, str(seq))
-
-
-def check(feed: Feed, seen: list[Published], *, ended: bool) -> None:
-    numbered = [published for published in seen if published.numbered]
-    assert [(published.event, published.at) for published in numbered] == [
-        (piece_of(published.seq), float(published.seq)) for published in numbered
-    ]
-    numbers = [published.seq for published in numbered]
-    if numbers:
-        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-        assert numbers[-1] <= feed.released
-        assert ended or numbers[-1] == feed.released
-    frames = [published.frame for published in numbered]
-    assert all(b"id: %d\n" % seq in frame for seq, frame in zip(numbers, frames, strict=True))
