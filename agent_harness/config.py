@@ -97,7 +97,7 @@ class Limits:
         open_calls: most calls of one answer that are given to the client; the harness answers the others.
         turn_s: longest time a turn runs, waiting for results included.
         followers: most followers of a session.
-        replay_events, replay_bytes: the newest events kept for followers that come back.
+        replay_events, replay_bytes: the newest events kept for followers that come back; a 64th more may be kept.
         backlog_events: most events that a follower may have yet to read; one with more, or with more bytes than are
             kept, is cut.
         replay_idle_s: how long an idle session keeps them.

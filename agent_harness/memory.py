@@ -5,16 +5,26 @@ What a server process does for its memory: it looks for cycles seldom, and gives
 import asyncio
 import ctypes
 import gc
+import itertools
 import logging
-import time
 from collections.abc import Callable
 
 __all__ = ["care_for_memory"]
 
 log = logging.getLogger(__name__)
 
-CARE_S = 30.0
+CARE_S = 5.0
 """How often the process looks after its memory, in seconds."""
+
+LOOKS = (1, 6, 60)
+"""
+Every how many times it looks for cycles among new objects, among older ones, and among all. Each connection that was
+closed leaves a cycle of asyncio's, and one that was open at an earlier look is old by then; by itself the collector
+looks there only when much is new. Looked for seldom, cycles leave holes; a look among all takes long.
+"""
+
+TRIM = 6
+"""Every how many times it gives free memory back."""
 
 COLLECT = (100_000, 5, 1)
 """
@@ -22,11 +32,8 @@ After how many new objects the collector looks for cycles among them, after how 
 then among all; Python's own numbers are 700, 10, 10 up to 3.12. Nothing else runs while it looks.
 """
 
-NEW = 5_000
-"""How many new objects are worth a look among all."""
-
-SHARE = 200
-"""After a look among all, so many times what it took goes by before the next: half a percent of the time."""
+NEW = 1_000
+"""How many new objects are worth a look."""
 
 
 async def care_for_memory(warm: Callable[[], None]) -> None:
@@ -40,11 +47,11 @@ async def care_for_memory(warm: Callable[[], None]) -> None:
         log.warning("what the first requests need cannot be imported: %r", error)
     spare_collections()
     trim = find_trim()
-    took = 0.0
-    while True:
-        await asyncio.sleep(max(CARE_S, SHARE * took))
-        took = collect()
-        await asyncio.to_thread(trim)
+    for number in itertools.count(1):
+        await asyncio.sleep(CARE_S)
+        collect(number)
+        if number % TRIM == 0:
+            await asyncio.to_thread(trim)
 
 
 def spare_collections() -> None:
@@ -57,18 +64,14 @@ def spare_collections() -> None:
     gc.set_threshold(*COLLECT)
 
 
-def collect() -> float:
+def collect(number: int) -> None:
     """
-    Look for cycles among all objects, unless hardly any is new; how many seconds it took. Each connection that was
-    closed leaves a cycle of asyncio's, and one that was open at an earlier look is old: by itself the collector looks
-    there only when much is new.
+    Look for cycles as it is the turn of the *number*-th time, unless hardly anything is new since that was looked at.
     """
+    generation = max(index for index, every in enumerate(LOOKS) if number % every == 0)
     new, *looks = gc.get_count()
-    if new < NEW and not any(looks):
-        return 0.0
-    began = time.perf_counter()
-    gc.collect()
-    return time.perf_counter() - began
+    if new >= NEW or any(looks[:generation]):
+        gc.collect(generation)
 
 
 def find_trim() -> Callable[[], object]:

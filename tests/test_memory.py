@@ -38,37 +38,59 @@ def make_new(count: int) -> list[list[int]]:
     return [[] for _ in range(count)]
 
 
+def look(number: int) -> list[int]:
+    """
+    The generations that are looked at in that turn.
+    """
+    looks: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            looks.append(info["generation"])
+
+    gc.callbacks.append(note)
+    try:
+        memory.collect(number)
+    finally:
+        gc.callbacks.remove(note)
+    return looks
+
+
+def test_new_things_are_looked_at_each_time_older_ones_less_often() -> None:
+    memory.spare_collections()
+    new: list[list[int]] = []
+    looks: dict[int, list[int]] = {}
+    for number in range(1, 61):
+        new += make_new(2 * memory.NEW)
+        looks[number] = look(number)
+    assert looks == {number: [2 if number == 60 else 1 if number % 6 == 0 else 0] for number in range(1, 61)}
+
+
 def test_a_cycle_that_was_old_when_it_became_garbage_is_found() -> None:
     """
-    A connection that was open at one look and is closed before the next leaves such cycles.
+    A connection that was open at several looks and is closed then leaves such cycles.
     """
     memory.spare_collections()
-    rings = [Ring() for _ in range(100)]
+    rings = [Ring() for _ in range(2 * memory.NEW)]
     left = weakref.WeakSet(rings)
-    new = make_new(2 * memory.NEW)
-    assert memory.collect() > 0 and len(left) == 100
-    assert gc.get_objects(2), "they are old now"
+    for number in (1, 6):
+        memory.collect(number)
+    assert len(left) == len(rings)
     rings.clear()
-    new += make_new(2 * memory.NEW)
-    assert memory.collect() > 0
+    memory.collect(60)
     assert len(left) == 0
 
 
 def test_nothing_is_looked_at_where_hardly_anything_is_new() -> None:
     memory.spare_collections()
     new = make_new(2 * memory.NEW)
-    memory.collect()
-    looks: list[str] = []
-    gc.callbacks.append(note := lambda phase, info: looks.append(phase))
-    try:
-        new += make_new(10)
-        assert memory.collect() == 0.0
-        assert looks == []
-        new += make_new(2 * memory.NEW)
-        assert memory.collect() > 0
-        assert looks == ["start", "stop"]
-    finally:
-        gc.callbacks.remove(note)
+    assert look(60) == [2]
+    new += make_new(10)
+    assert [look(number) for number in (61, 66, 120)] == [[], [], []]
+    new += make_new(2 * memory.NEW)
+    assert look(121) == [0]
+    assert look(120) == [2], "some of it was looked at, but not among all"
+    assert look(180) == []
 
 
 async def test_it_goes_on_until_cancelled_and_survives_an_import_that_fails(
@@ -92,22 +114,3 @@ async def test_it_goes_on_until_cancelled_and_survives_an_import_that_fails(
     caring.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await caring
-
-
-async def test_a_look_that_takes_long_is_followed_by_a_long_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    rests: list[float] = []
-    over = asyncio.Event()
-
-    async def rest(seconds: float) -> None:
-        rests.append(seconds)
-        if len(rests) == 3:
-            over.set()
-            await asyncio.Event().wait()
-
-    monkeypatch.setattr(memory, "collect", iter((0.01, 2.0)).__next__)
-    monkeypatch.setattr(memory.asyncio, "sleep", rest)
-    caring = asyncio.get_running_loop().create_task(memory.care_for_memory(lambda: None))
-    async with asyncio.timeout(10):
-        await over.wait()
-    caring.cancel()
-    assert rests == [30.0, 30.0, 400.0]

@@ -39,7 +39,7 @@ async def run_message(
     # A steered message without tools leaves the turn those it has.
     command = read_events(body | {"tools": functions.definitions} if functions.definitions else body)
     assert isinstance(command, SendMessage)
-    sent = session.send(command)
+    sent = session.send(command, follow=True)
     follower, part = follow_message(session, sent)
     answering: set[asyncio.Task[None]] = set()
     try:

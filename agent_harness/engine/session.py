@@ -56,13 +56,13 @@ class Session(SessionState):
 
     # Commands.
 
-    def send(self, command: SendMessage) -> Sent:
+    def send(self, command: SendMessage, *, follow: bool = False) -> Sent:
         """
-        Take a message: begin its turn, or let it wait.
+        Take a message: begin its turn, or let it wait. With *follow* it is taken only if its response can be followed.
 
         Raises:
             Conflict: delivery is ``reject`` and a turn runs.
-            RateLimited: too many messages wait, or the session is full.
+            RateLimited: too many messages wait, the session is full, or too many follow it.
             Unavailable: the server is shutting down.
             InvalidRequest: tool_choice asks for a function that is not offered, or the tools are too many.
             NotFound: the session was deleted.
@@ -87,6 +87,8 @@ class Session(SessionState):
                 f"{self.host.limits.queued_messages} messages wait already. Send again when a turn has ended.",
                 code="queue_full",
             )
+        if follow:
+            self.check_followers()
         turn_id = running if steer and running else make_id("resp")
         message = _make_message(command, turn_id, "completed" if running is None else "queued")
         seq = self.feed.seq

@@ -156,14 +156,20 @@ class SessionState:
             RateLimited: too many follow it.
         """
         self.check_open()
-        if self.feed.followers >= self.host.limits.followers:
-            message = f"{self.feed.followers} follow this session already, the most that may."
-            raise RateLimited(message, code="too_many_followers")
+        self.check_followers()
         if sent is not None:
             opening = self.status_event(item_id=sent.item_id, response_id=sent.response_id)
             return self.feed.follow(opening, [], str(sent.seq), seq=sent.seq)
         open_calls = [self._announce_again(call_id) for call_id in self.transcript.open_calls]
         return self.feed.follow(self.status_event(), open_calls, after)
+
+    def check_followers(self) -> None:
+        """
+        Raise RateLimited if nobody more may follow.
+        """
+        if self.feed.followers >= self.host.limits.followers:
+            message = f"{self.feed.followers} follow this session already, the most that may."
+            raise RateLimited(message, code="too_many_followers")
 
     def _announce_again(self, call_id: str) -> said.OutputItemDone:
         item, call = self.transcript.call_item(call_id), self.transcript.calls[call_id]

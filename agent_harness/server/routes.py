@@ -250,7 +250,7 @@ async def _carry_out(request: web.Request, session: Session, body: bytes) -> web
         raise InvalidRequest("Only a message can be streamed.", param="stream")
     match command:
         case SendMessage():
-            sent = session.send(command)
+            sent = session.send(command, follow=streamed)
             if streamed:
                 keep_sent(request, sent)
                 return await stream_message(request, session, sent, request.app[HARNESS].limits.ping_s)

@@ -133,6 +133,19 @@ async def test_more_followers_than_may_be_are_refused_until_one_leaves() -> None
         session.follow()
 
 
+async def test_a_run_that_nobody_may_follow_is_refused_whole() -> None:
+    async with open_harness(say("ok"), followers=1) as harness:
+        session = await harness.create_session()
+        only = session.follow()
+        before = session.snapshot()
+        with pytest.raises(RateLimited) as refused:
+            await anext(session.run("hi"))
+        assert refused.value.code == "too_many_followers"
+        assert session.snapshot() == before
+        only.close()
+        assert [event async for event in session.run("hi")][-1].type == "session.status"
+
+
 async def test_events_are_kept_up_to_their_bytes_and_the_newest_always() -> None:
     big = ["y" * 10_000 for _ in range(8)]
     async with open_harness(say(*big), replay_bytes=30_000) as harness:

@@ -299,3 +299,19 @@ async def test_a_body_that_does_not_come_in_time_is_refused(serve):
     async with asyncio.timeout(WAIT_S), api.client.post(path, data=never(), headers=headers) as response:
         answer = await response.json()
     assert (response.status, answer["error"]["code"]) == (400, "invalid_json")
+
+
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "k"}])
+async def test_a_message_whose_stream_would_be_one_too_many_is_refused_whole(serve, headers):
+    api = await serve(say("hello"), followers=1)
+    talk = await api.open()
+    path = f"/v1/sessions/{talk.id}"
+    before = await (await api.client.get(path)).json()
+    for _ in range(2):
+        refused = await api.client.post(f"{path}/events?stream=true", json=user("hi"), headers=headers)
+        assert refused.status == 429
+        assert (await refused.json())["error"]["code"] == "too_many_followers"
+        assert await (await api.client.get(path)).json() == before
+    taken = await api.client.post(f"{path}/events", json=user("hi"))
+    assert taken.status == 202, "without a stream it is taken"
+    await talk.stream.until_status("idle")
