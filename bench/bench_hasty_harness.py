@@ -9,12 +9,12 @@ __all__ = ["PERIOD_S"]
 PERIOD_S = 0.25
 
 if __name__ == "__main__":
-    from agent_harness import serving
+    from agent_harness import memory
     from agent_harness.cli import main
     from agent_harness.engine import harness
 
     # Who renames them finds out here, and not by waiting for ever.
-    assert hasattr(serving, "TRIM_S")
+    assert hasattr(memory, "CARE_S")
     assert hasattr(harness, "SWEEP_S")
-    serving.TRIM_S = harness.SWEEP_S = PERIOD_S
+    memory.CARE_S, harness.SWEEP_S = PERIOD_S / memory.TRIM, PERIOD_S
     main()
