@@ -27,7 +27,7 @@ from agent_harness.protocol.tools import (
 )
 
 if TYPE_CHECKING:
-    from agent_harness.engine.session import Session
+    from agent_harness.engine.session_turns import SessionTurns
 
 __all__ = ["Answer", "preview_body"]
 
@@ -44,7 +44,7 @@ class Answer:
 
     __slots__ = ("_agent", "_provider", "_session", "_turn_id", "clock", "model", "request")
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "SessionTurns") -> None:
         entered = session.transcript.enter_steered()
         if entered:
             session.keep(entered)
@@ -166,7 +166,7 @@ _TAKERS: dict[type, Callable[[Answer, Any], None]] = {
 """What is done with each delta that is no end."""
 
 
-def preview_body(session: "Session") -> bytes:
+def preview_body(session: "SessionTurns") -> bytes:
     """
     The body that the next model call of *session* would have: steered messages are in it, open calls have no output
     yet.
@@ -191,7 +191,7 @@ def preview_body(session: "Session") -> bytes:
 
 
 def _build_request(
-    session: "Session", brought: tuple[Tool, ...], choice: ToolChoice | None, *, first: bool
+    session: "SessionTurns", brought: tuple[Tool, ...], choice: ToolChoice | None, *, first: bool
 ) -> base.Request:
     """
     The request of a model call made now, the *first* of its turn or not; *brought* and *choice* are the turn's own.

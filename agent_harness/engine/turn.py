@@ -15,7 +15,7 @@ from agent_harness.llm.base import Ended
 from agent_harness.protocol.transcript import Step
 
 if TYPE_CHECKING:
-    from agent_harness.engine.session import Session
+    from agent_harness.engine.session_turns import SessionTurns
 
 __all__ = ["TurnOver", "run_turn"]
 
@@ -33,7 +33,7 @@ class TurnOver(Exception):
     """
 
 
-async def run_turn(session: "Session", turn_id: str) -> None:
+async def run_turn(session: "SessionTurns", turn_id: str) -> None:
     """
     Run the turn *turn_id* of *session* to its end.
 
@@ -59,7 +59,7 @@ async def run_turn(session: "Session", turn_id: str) -> None:
         del scope
 
 
-def _fail(session: "Session", turn_id: str, error: Exception) -> None:
+def _fail(session: "SessionTurns", turn_id: str, error: Exception) -> None:
     text = "turn %s of session %s failed by a fault of the harness or its model"
     log.error(text, turn_id, session.id, exc_info=error)
     message = "The turn failed by an internal error; the server's log has the details."
@@ -74,7 +74,7 @@ class Breath:
 
     __slots__ = ("_feed", "_seq", "_size", "_transcript")
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "SessionTurns") -> None:
         self._feed, self._transcript = session.feed, session.transcript
         self._seq, self._size = session.feed.seq, session.transcript.size
 
@@ -92,7 +92,7 @@ class Breath:
         await asyncio.sleep(0)
 
 
-async def _run_steps(session: "Session", turn_id: str) -> None:
+async def _run_steps(session: "SessionTurns", turn_id: str) -> None:
     while (step := session.step_of(turn_id)) is not Step.IDLE:
         if step is Step.AWAIT_RESULTS:
             await session.wait_for_results(turn_id)
@@ -100,7 +100,7 @@ async def _run_steps(session: "Session", turn_id: str) -> None:
             await call_model(session, turn_id)
 
 
-async def call_model(session: "Session", turn_id: str) -> None:
+async def call_model(session: "SessionTurns", turn_id: str) -> None:
     """
     One model call: request, deltas, end.
 
