@@ -16,15 +16,12 @@ log = logging.getLogger(__name__)
 CARE_S = 5.0
 """How often the process looks after its memory, in seconds."""
 
-LOOKS = (1, 6, 60)
+LOOK_AT_ALL = 12
 """
-Every how many times it looks for cycles among new objects, among older ones, and among all. Each connection that was
-closed leaves a cycle of asyncio's, and one that was open at an earlier look is old by then; by itself the collector
-looks there only when much is new. Looked for seldom, cycles leave holes; a look among all takes long.
+Every how many times it looks for cycles among all objects, and not only among new ones. Each connection that was closed
+leaves a cycle of asyncio's, and one that was open at an earlier look is old by then; by itself the collector looks
+there only when much is new. Looked for seldom, cycles leave holes; a look among all takes long.
 """
-
-TRIM = 6
-"""Every how many times it gives free memory back."""
 
 COLLECT = (100_000, 5, 1)
 """
@@ -49,8 +46,7 @@ async def care_for_memory(warm: Callable[[], None]) -> None:
     trim = find_trim()
     for number in itertools.count(1):
         await asyncio.sleep(CARE_S)
-        collect(number)
-        if number % TRIM == 0:
+        if collect(number):
             await asyncio.to_thread(trim)
 
 
@@ -64,14 +60,16 @@ def spare_collections() -> None:
     gc.set_threshold(*COLLECT)
 
 
-def collect(number: int) -> None:
+def collect(number: int) -> bool:
     """
-    Look for cycles as it is the turn of the *number*-th time, unless hardly anything is new since that was looked at.
+    Look for cycles for the *number*-th time, unless hardly anything is new since; whether it was done.
     """
-    generation = max(index for index, every in enumerate(LOOKS) if number % every == 0)
+    at_all = number % LOOK_AT_ALL == 0
     new, *looks = gc.get_count()
-    if new >= NEW or any(looks[:generation]):
-        gc.collect(generation)
+    if new < NEW and not (at_all and any(looks)):
+        return False
+    gc.collect(2 if at_all else 0)
+    return True
 
 
 def find_trim() -> Callable[[], object]:

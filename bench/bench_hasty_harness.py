@@ -1,6 +1,6 @@
 """
 ``agent-harness`` whose house-keeping comes four times a second, for memory: it forgets events (every minute otherwise)
-and gives free memory back to the system (every half a minute otherwise) so soon that a measurement need not wait for
+and gives free memory back to the system (every 5 seconds otherwise) so soon that a measurement need not wait for
 minutes. What is done is the same.
 """
 
@@ -16,5 +16,5 @@ if __name__ == "__main__":
     # Who renames them finds out here, and not by waiting for ever.
     assert hasattr(memory, "CARE_S")
     assert hasattr(harness, "SWEEP_S")
-    memory.CARE_S, harness.SWEEP_S = PERIOD_S / memory.TRIM, PERIOD_S
+    memory.CARE_S = harness.SWEEP_S = PERIOD_S
     main()

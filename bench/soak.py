@@ -39,7 +39,7 @@ JUDGED_S = 240.0
 """Shortest run in which memory is judged."""
 
 WINDOW_S = 60.0
-"""Over how much memory is looked at: the server gives free memory back every 30 seconds."""
+"""Over how much memory is looked at: it goes up and down as garbage comes and is collected."""
 
 STOP_S = 20.0
 """Longest time the server may take to stop."""

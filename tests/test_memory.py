@@ -56,14 +56,16 @@ def look(number: int) -> list[int]:
     return looks
 
 
-def test_new_things_are_looked_at_each_time_older_ones_less_often() -> None:
+def test_what_is_new_is_looked_at_each_time_and_all_of_it_less_often() -> None:
     memory.spare_collections()
     new: list[list[int]] = []
     looks: dict[int, list[int]] = {}
-    for number in range(1, 61):
+    for number in range(1, 2 * memory.LOOK_AT_ALL + 1):
         new += make_new(2 * memory.NEW)
         looks[number] = look(number)
-    assert looks == {number: [2 if number == 60 else 1 if number % 6 == 0 else 0] for number in range(1, 61)}
+    at_all = [number for number, generations in looks.items() if generations == [2]]
+    assert at_all == [memory.LOOK_AT_ALL, 2 * memory.LOOK_AT_ALL]
+    assert all(generations == [0] for number, generations in looks.items() if number not in at_all)
 
 
 def test_a_cycle_that_was_old_when_it_became_garbage_is_found() -> None:
@@ -73,24 +75,26 @@ def test_a_cycle_that_was_old_when_it_became_garbage_is_found() -> None:
     memory.spare_collections()
     rings = [Ring() for _ in range(2 * memory.NEW)]
     left = weakref.WeakSet(rings)
-    for number in (1, 6):
-        memory.collect(number)
-    assert len(left) == len(rings)
+    assert look(memory.LOOK_AT_ALL) == [2] and len(left) == len(rings)
     rings.clear()
-    memory.collect(60)
-    assert len(left) == 0
-
-
-def test_nothing_is_looked_at_where_hardly_anything_is_new() -> None:
-    memory.spare_collections()
     new = make_new(2 * memory.NEW)
-    assert look(60) == [2]
+    assert look(1) == [0] and len(left) == 2 * memory.NEW
+    assert look(memory.LOOK_AT_ALL) == [2] and len(left) == 0
+    assert len(new) == 2 * memory.NEW
+
+
+def test_nothing_is_done_where_hardly_anything_is_new() -> None:
+    memory.spare_collections()
+    every = memory.LOOK_AT_ALL
+    new = make_new(2 * memory.NEW)
+    assert look(every) == [2]
     new += make_new(10)
-    assert [look(number) for number in (61, 66, 120)] == [[], [], []]
+    assert not memory.collect(1) and not memory.collect(every), "no memory is given back then, either"
+    assert [look(1), look(every)] == [[], []]
     new += make_new(2 * memory.NEW)
-    assert look(121) == [0]
-    assert look(120) == [2], "some of it was looked at, but not among all"
-    assert look(180) == []
+    assert look(1) == [0]
+    assert look(every) == [2], "some of it was looked at, but not among all"
+    assert look(every) == []
 
 
 async def test_it_goes_on_until_cancelled_and_survives_an_import_that_fails(
