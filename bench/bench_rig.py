@@ -53,6 +53,7 @@ class Plan:
         rounds: how often each figure is taken, the servers by turns.
         latency_turns: turns one after the other.
         turns: by the name of the load (see `bench_turns`), how many turns; others are left out.
+        warm_turns: turns that are played before and do not count.
         layer_turns: turns for a profile.
         streams: long streams that an adapter reads.
         events: events in one stream with followers.
@@ -73,6 +74,7 @@ class Plan:
     turns: dict[str, int] = attrs.field(
         factory=lambda: {"1": 300, "1_paced": 60, "32": 1920, "32_burst": 960, "256": 1920}
     )
+    warm_turns: int = 1_920
     layer_turns: int = 1_600
     streams: int = 3
     events: int = 200
@@ -98,7 +100,7 @@ class Plan:
 QUICK = Plan(
     rounds=3,
     latency_turns=80,
-    turns={"1": 60, "1_paced": 8, "32": 192, "32_burst": 192, "256": 256},
+    turns={"1": 60, "1_paced": 8, "32": 768, "32_burst": 192, "256": 768},
     layer_turns=400,
     streams=1,
     events=60,
@@ -116,6 +118,7 @@ SMALLEST = Plan(
     rounds=1,
     latency_turns=5,
     turns={"1": 5, "1_paced": 2, "32": 32, "32_burst": 32},
+    warm_turns=32,
     layer_turns=64,
     streams=1,
     events=5,

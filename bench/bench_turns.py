@@ -103,7 +103,7 @@ def warm_up(rig: Rig, plan: Plan) -> None:
     the loads that leave it idle come last.
     """
     for _, driven, target in rig.sides(PACED.arrival):
-        play_load(driven, target, PACED, plan.turns[PACED.name])
+        play_load(driven, target, PACED, plan.warm_turns)
 
 
 def play_load(server: Server, target: Target, load: Load, turns: int) -> tuple[float, float, float]:
